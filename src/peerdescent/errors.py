@@ -1,0 +1,24 @@
+"""How the package says no: the value, the rule and the remedy, in one line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def unknown(kind: str, value: object, known: Iterable[str]) -> ValueError:
+    """A ValueError for a name nobody knows, with the nearest known one.
+
+    >>> print(unknown("topology", "rnig", ["ring", "star"]))
+    unknown topology 'rnig': did you mean 'ring'? Known: ring, star
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(str(value), names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return ValueError(f"unknown {kind} {value!r}: {hint}Known: {', '.join(names)}")
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise ValueError with `message` unless `condition` holds."""
+    if not condition:
+        raise ValueError(message)
