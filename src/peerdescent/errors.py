@@ -22,3 +22,7 @@ def require(condition: bool, message: str) -> None:
     """Raise ValueError with `message` unless `condition` holds."""
     if not condition:
         raise ValueError(message)
+
+
+class NotFinite(ArithmeticError):
+    """A value that is not finite, with the node, step and stage it appeared at; `run` turns it into a status."""

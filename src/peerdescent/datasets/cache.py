@@ -1,0 +1,76 @@
+"""Parsed data kept on disk, so that a file is parsed once.
+
+The cache is a convenience: whatever goes wrong with it, the data is read from its source, and nobody is told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from peerdescent.datasets.formats import Table
+
+PARSER_VERSION = 1
+
+
+def cache_folder() -> Path:
+    """The folder named by PEERDESCENT_CACHE, else the user's cache folder."""
+    if folder := os.environ.get("PEERDESCENT_CACHE"):
+        return Path(folder)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("peerdescent"))
+
+
+def fingerprint(*files: Path) -> str:
+    """What changes when one of the files does."""
+    stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return repr(stats)
+
+
+def cached(name: str, key: str, parse: Callable[[], Table]) -> Table:
+    """`parse()`, or what it returned the last time for this key."""
+    digest = hashlib.sha256(f"{PARSER_VERSION} {key}".encode()).hexdigest()[:16]
+    file = cache_folder() / f"{name}-{digest}.npz"
+    with suppress(Exception):  # absent, cut short or overwritten: the source is still there
+        return _read(file)
+    table = parse()
+    with suppress(OSError):
+        _write(file, table)
+    return table
+
+
+def _read(file: Path) -> Table:
+    with np.load(file) as parts:
+        if "features" in parts:
+            return parts["features"], parts["labels"]
+        from scipy.sparse import csr_array
+
+        return csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=parts["shape"]), parts["labels"]
+
+
+def _write(file: Path, table: Table) -> None:
+    features, labels = table
+    parts: dict[str, NDArray[Any]] = {"labels": labels}
+    if isinstance(features, np.ndarray):
+        parts["features"] = features
+    else:
+        parts |= {part: getattr(features, part) for part in ("data", "indices", "indptr")}
+        parts["shape"] = np.array(features.shape)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=file.parent, suffix=".tmp", delete=False) as temporary:
+        try:
+            np.savez(temporary, allow_pickle=False, **parts)
+            temporary.close()
+            os.replace(temporary.name, file)
+        finally:
+            Path(temporary.name).unlink(missing_ok=True)

@@ -1,0 +1,244 @@
+"""A data set in memory and its division over nodes.
+
+SciPy is imported only by those who hold sparse data, so that looking at the package stays quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from peerdescent.errors import require, unknown
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    Features: TypeAlias = NDArray[np.float32] | csr_array
+
+STACKED_LIMIT_GIB = 8
+PARTITIONS = ("uniform", "dirichlet", "label", "indices")
+
+
+def whole(name: str, value: object, least: int) -> int:
+    """`value` as an int, or a ValueError that names the argument.
+
+    >>> whole("nodes", 20, least=1)
+    20
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name}={value!r} must be a whole number, at least {least}")
+    return int(value)
+
+
+def generator(seed: int) -> np.random.Generator:
+    """The random generator of `seed`, the same on every machine."""
+    return np.random.default_rng(whole("seed", seed, least=0))
+
+
+def stored_values(features: Features) -> NDArray[Any]:
+    """The numbers held in memory: all of a dense array, the nonzeros of a sparse one."""
+    return features if isinstance(features, np.ndarray) else features.data
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """Samples and their labels.
+
+    `features` is a float32 array (N, p) or a SciPy CSR array of that shape; `labels` is (N,), float32 with values -1
+    and +1 for binary sets, int64 for classes. Other number types are converted.
+
+    >>> data = Dataset([[1.0, 0.0], [0.0, 2.0], [3.0, 4.0]], [1.0, -1.0, 1.0], "tiny")
+    >>> data
+    Dataset('tiny', 3 rows x 2 features, 66.7% nonzero, labels -1: 33.3%, 1: 66.7%)
+    >>> data.partition(3).sizes
+    array([1, 1, 1])
+    """
+
+    features: Features
+    labels: NDArray[Any]
+    name: str
+
+    def __post_init__(self) -> None:
+        """Convert to the two number types, and refuse shapes and values that no method could use."""
+        features: Features
+        if hasattr(self.features, "tocsr"):
+            from scipy.sparse import csr_array
+
+            features = csr_array(self.features, dtype=np.float32)
+        else:
+            features = np.ascontiguousarray(self.features, dtype=np.float32)
+        labels = np.asarray(self.labels)
+        require(
+            features.ndim == 2 and labels.ndim == 1 and len(labels) == features.shape[0] and min(features.shape) > 0,
+            f"{self.name}: features of shape {features.shape} and labels of shape {labels.shape} do not fit: "
+            "give (N, p) and (N,), with N and p at least 1",
+        )
+        require(labels.dtype.kind in "biuf", f"{self.name}: labels of type {labels.dtype} must be numbers: encode them")
+        finite = np.isfinite(stored_values(features)).all() and np.isfinite(labels).all()
+        require(bool(finite), f"{self.name} holds infinite or missing values: replace them, or leave those rows out")
+        object.__setattr__(self, "features", features)
+        object.__setattr__(self, "labels", labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def dimension(self) -> int:
+        """The number of features, p."""
+        return int(self.features.shape[1])
+
+    def __repr__(self) -> str:
+        density = np.count_nonzero(stored_values(self.features)) / (len(self) * self.dimension)
+        classes, counts = np.unique(self.labels, return_counts=True)
+        shares = ", ".join(f"{c:g}: {k / len(self):.1%}" for c, k in zip(classes, counts, strict=True))
+        return (
+            f"Dataset({self.name!r}, {len(self):,} rows x {self.dimension:,} features, {density:.1%} nonzero, "
+            f"labels {shares if len(classes) <= 10 else f'of {len(classes):,} kinds'})"
+        )
+
+    def partition(
+        self,
+        nodes: int,
+        by: str = "uniform",
+        seed: int = 0,
+        concentration: float | None = None,
+        indices: Sequence[ArrayLike] | None = None,
+    ) -> Partition:
+        """Divide the rows over nodes.
+
+        - `by="uniform"`: shuffled, N // nodes rows each; the fewer than `nodes` rows that remain are left out, as in
+          the paper (48,840 of a9a's 48,842 rows on 20 nodes).
+        - `by="label"`: the same rows sorted by label (ties in shuffled order) and cut into equal pieces, so that most
+          nodes see one class.
+        - `by="dirichlet"`: each class is spread in proportions drawn from Dirichlet(concentration), by default 0.5;
+          small is skewed, large is even. Sizes differ, every row is used once, and a node that drew nothing takes a
+          row from the largest.
+        - `by="indices"`, or just `indices=`: one array of row numbers per node, as given; nodes may share rows.
+
+        >>> data = Dataset([[1.0], [2.0], [3.0], [4.0]], [1.0, -1.0, 1.0, -1.0], "tiny")
+        >>> data.labels[np.array(data.partition(2, by="label").indices)]
+        array([[-1., -1.],
+               [ 1.,  1.]], dtype=float32)
+        """
+        nodes = whole("nodes", nodes, least=1)
+        rng = generator(seed)
+        if indices is not None and by == "uniform":
+            by = "indices"
+        if by not in PARTITIONS:
+            raise unknown("partition", by, PARTITIONS)
+        require(
+            concentration is None or by == "dirichlet",
+            f"concentration={concentration!r} has no meaning by={by!r}: leave it out, or say by='dirichlet'",
+        )
+        if by == "indices":
+            require(indices is not None, "by='indices' needs indices=: one array of row numbers per node")
+        else:
+            require(indices is None, f"indices= has no meaning by={by!r}: leave it out, or say by='indices'")
+            require(nodes <= len(self), f"{nodes} nodes cannot share {len(self)} rows: use at most {len(self)} nodes")
+        if indices is not None:
+            require(len(indices) == nodes, f"{len(indices)} index arrays for {nodes} nodes: give one per node")
+            return Partition(self, tuple(np.asarray(rows) for rows in indices))
+        if by == "dirichlet":
+            return Partition(self, self._dirichlet(nodes, 0.5 if concentration is None else concentration, rng))
+        order = rng.permutation(len(self))[: len(self) // nodes * nodes]
+        if by == "label":
+            order = order[np.argsort(self.labels[order], kind="stable")]
+        return Partition(self, tuple(order.reshape(nodes, -1)))
+
+    def _dirichlet(self, nodes: int, concentration: float, rng: np.random.Generator) -> tuple[NDArray[np.int64], ...]:
+        require(
+            bool(np.isfinite(concentration)) and concentration > 0,
+            f"concentration={concentration!r} must be a finite number above 0: 0.1 is skewed, 100 is nearly even",
+        )
+        pieces: list[list[NDArray[np.int64]]] = [[] for _ in range(nodes)]
+        for label in np.unique(self.labels):
+            rows = rng.permutation(np.flatnonzero(self.labels == label))
+            shares = rng.dirichlet(np.full(nodes, concentration))
+            cuts = (np.cumsum(shares)[:-1] * len(rows)).astype(int)
+            for node, piece in enumerate(np.split(rows, cuts)):
+                pieces[node].append(piece)
+        parts = [np.concatenate(piece) for piece in pieces]
+        for node in range(nodes):
+            if not len(parts[node]):
+                largest = int(np.argmax([len(part) for part in parts]))
+                parts[largest], parts[node] = parts[largest][:-1], parts[largest][-1:]
+        return tuple(parts)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Partition:
+    """Which rows of a data set each node holds.
+
+    >>> part = Dataset([[1.0], [2.0], [3.0]], [1.0, -1.0, 1.0], "tiny").partition(2, indices=[[0], [1, 2]])
+    >>> part
+    Partition('tiny' over 2 nodes, 1 to 2 rows each)
+    >>> features, labels, sizes = part.stacked()
+    >>> features.shape, labels.tolist(), sizes.tolist()
+    ((2, 2, 1), [[1.0, 1.0], [-1.0, 1.0]], [1, 2])
+    """
+
+    dataset: Dataset
+    indices: tuple[NDArray[np.int64], ...]
+
+    def __post_init__(self) -> None:
+        """Refuse row numbers that NumPy would wrap, round or ignore."""
+        require(len(self.indices) > 0, "a partition of 0 nodes: give at least one index array")
+        rows = len(self.dataset)
+        for node, part in enumerate(self.indices):
+            require(part.ndim == 1 and len(part) > 0, f"node {node} has no rows: give a non-empty list of row numbers")
+            require(
+                part.dtype.kind in "iu",
+                f"the row numbers of node {node} are of type {part.dtype}: give integers (np.flatnonzero turns a mask "
+                "into them)",
+            )
+            require(
+                part.min() >= 0 and part.max() < rows,
+                f"node {node} has row numbers {part.min()}..{part.max()}: they must lie in 0..{rows - 1}",
+            )
+        object.__setattr__(self, "indices", tuple(part.astype(np.int64) for part in self.indices))
+
+    def __repr__(self) -> str:
+        low, high = self.sizes.min(), self.sizes.max()
+        sizes = f"{low:,} rows" if low == high else f"{low:,} to {high:,} rows"
+        return f"Partition({self.dataset.name!r} over {self.nodes:,} nodes, {sizes} each)"
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes, n."""
+        return len(self.indices)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """The number of rows at each node, (n,)."""
+        return np.array([len(part) for part in self.indices])
+
+    @property
+    def dimension(self) -> int:
+        """The number of features, p."""
+        return self.dataset.dimension
+
+    def stacked(self) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[np.int64]]:
+        """All nodes in one dense array: features (n, m, p), labels (n, m) and sizes (n,), m the largest size.
+
+        Shorter nodes are padded with zero rows, whose label is 1 in binary sets and 0 in sets of classes: both are
+        labels that a loss accepts, so that padding needs a mask but never a special case.
+        """
+        features, labels, sizes = self.dataset.features, self.dataset.labels, self.sizes
+        shape = (self.nodes, int(sizes.max()), self.dimension)
+        gib = 4 * float(np.prod(shape, dtype=float)) / 2**30
+        require(
+            gib <= STACKED_LIMIT_GIB,
+            f"{self.dataset.name} stacked as {shape} takes {gib:.1f} GiB, over the limit of {STACKED_LIMIT_GIB} GiB: "
+            "keep fewer rows with load(..., rows=), or use nodes of more equal sizes",
+        )
+        out = np.zeros(shape, np.float32)
+        out_labels = np.full(shape[:2], 1 if np.isin(labels, (-1, 1)).all() else 0, labels.dtype)
+        for node, part in enumerate(self.indices):
+            rows = features[part]
+            out[node, : len(part)] = rows if isinstance(rows, np.ndarray) else rows.toarray()
+            out_labels[node, : len(part)] = labels[part]
+        return out, out_labels, sizes

@@ -1,0 +1,233 @@
+"""`load`: from a name or a path to a `Dataset`, by one fixed sequence of steps.
+
+Find the source, parse it (once: cache.py), fill missing values, scale columns, map labels, keep some rows, normalise
+rows. Parsing is cached before any choice is applied, so every choice costs a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from peerdescent.datasets import formats
+from peerdescent.datasets.cache import cache_folder, cached, fingerprint
+from peerdescent.datasets.dataset import Dataset, generator, stored_values, whole
+from peerdescent.datasets.sets import SETS, NamedSet
+from peerdescent.errors import require, unknown
+
+if TYPE_CHECKING:
+    from peerdescent.datasets.dataset import Features
+    from peerdescent.datasets.formats import Table
+
+
+def load(
+    name_or_path: str | os.PathLike[str],
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    rows: int | None = None,
+    seed: int = 0,
+    normalise: bool = True,
+    scale: bool | None = None,
+    labels: str = "binary",
+    positive: int | str | Iterable[int | str] | None = None,
+    target: str | int = -1,
+) -> Dataset:
+    """A named set (the keys of `SETS`) or a file: LIBSVM text, .csv (each also .gz, .bz2) or .npz.
+
+    Files are looked for at the path itself (a name of `SETS` is never taken for a path: write ./a9a or a Path), then
+    in `data_dir`, in the folder named by PEERDESCENT_DATA and in the user's cache folder; in each also in a folder
+    called like the set. Named sets without a file come from OpenML. Parsed data is cached (PEERDESCENT_CACHE moves it).
+
+    - `rows`: keep that many, after a shuffle with `seed`.
+    - `normalise`: scale every row to unit Euclidean norm; zero rows stay zero.
+    - `scale`: bring every column to [0, 1] first, by its range in the whole set; None: as the set says, for files no.
+    - `labels`: "binary" for -1 and +1, "classes" for the integer classes as they are.
+    - `positive`: the class or classes that become +1; None: as the set says, else the larger of two.
+    - `target`: the label column of a .csv, by name or place.
+
+    Missing values are read as 0, with a warning that counts them.
+
+    >>> load("digits")
+    Dataset('digits', 1,797 rows x 64 features, 51.1% nonzero, labels -1: 49.6%, 1: 50.4%)
+    >>> load("digits", rows=10, labels="classes").labels.dtype
+    dtype('int64')
+    """
+    if labels not in ("binary", "classes"):
+        raise unknown("labels", labels, ("binary", "classes"))
+    require(
+        positive is None or labels == "binary",
+        f"positive={positive!r} has no meaning with labels='classes': leave one of them out",
+    )
+    rng, rows = generator(seed), rows if rows is None else whole("rows", rows, least=1)
+    folders = _folders(data_dir)
+    known = SETS.get(name_or_path) if isinstance(name_or_path, str) else None
+    if known:
+        require(target == -1, f"target={target!r} is for .csv files: {known.name} knows its labels")
+        name, (features, raw) = known.name, _named(known, folders)
+    else:
+        path = _path(name_or_path, folders)
+        name = path.name
+        read = partial(formats.read_file, path, target)
+        # An archive is as quick to read as the cache would be.
+        features, raw = read() if path.suffix == ".npz" else cached(name, f"{fingerprint(path)} {target!r}", read)
+    features = _float32(features, known.unit if known else 1.0, name)
+    if scale if scale is not None else known is not None and known.scale:
+        features = _min_max(features, name)
+    default = known.positive if known else ()
+    mapped = _binary(raw, positive, default, name) if labels == "binary" else _classes(raw, name)
+    if rows is not None:
+        require(rows <= len(raw), f"rows={rows} is more than the {len(raw)} rows of {name}: ask for fewer, or for all")
+        kept = rng.permutation(len(raw))[:rows]
+        features, mapped = features[kept], mapped[kept]
+    return Dataset(_unit_rows(features) if normalise else features, mapped, name)
+
+
+def _folders(data_dir: str | os.PathLike[str] | None) -> list[Path]:
+    if data_dir is not None:
+        require(Path(data_dir).is_dir(), f"data_dir={str(data_dir)!r} is not a folder: create it, or leave it out")
+    given = (data_dir, os.environ.get("PEERDESCENT_DATA"), cache_folder())
+    return [Path(folder).expanduser() for folder in given if folder]
+
+
+def _path(name_or_path: str | os.PathLike[str], folders: list[Path]) -> Path:
+    path = Path(name_or_path).expanduser()
+    for candidate in (path, *(folder / path for folder in folders)):
+        if candidate.is_file():
+            return candidate
+    if isinstance(name_or_path, str) and name_or_path == path.stem:
+        raise unknown("data set", name_or_path, SETS)
+    places = ", ".join(str(folder) for folder in (Path.cwd(), *folders))
+    raise ValueError(f"no file {path}, looked for in {places}: give its whole path, or a named set: {', '.join(SETS)}")
+
+
+def _named(known: NamedSet, folders: list[Path]) -> Table:
+    read, files = known.read, _find(known, folders)
+    if read and (files or not known.files):
+        table = cached(known.name, fingerprint(*files), lambda: read(files))
+        require(
+            table[0].shape == known.shape and len(table[1]) == known.shape[0],
+            f"{known.name} as found in {', '.join(map(str, files))} has shape {table[0].shape} with {len(table[1])} "
+            f"labels, and should have {known.shape}: download it again, or give the path to load it as a file",
+        )
+        return table
+    data_id = known.openml
+    assert data_id is not None  # a set without files to look for or a source of its own would be a slip in SETS
+    try:
+        return cached(known.name, f"OpenML {data_id}", lambda: formats.read_openml(data_id, known.name))
+    except OSError as error:
+        reason = str(error)
+    files_wanted = f"no files {', '.join(known.files)} (plain, .gz or .bz2)" if known.files else "no cached copy"
+    raise ValueError(
+        f"cannot get {known.name}: {files_wanted} in {', '.join(map(str, folders))}, and OpenML did not give data "
+        f"{data_id} ({reason}). Connect once (it is then cached), or download it by other means and "
+        + (
+            "put the files in one of these folders or name theirs by data_dir= or PEERDESCENT_DATA"
+            if known.files
+            else "load it by its path"
+        )
+    )
+
+
+def _find(known: NamedSet, folders: list[Path]) -> list[Path]:
+    """The files of a set, from the first folder that holds any of them; none: an empty list."""
+    for place in (place for folder in folders for place in (folder, folder / known.name)):
+        found = {
+            file: path
+            for file in known.files
+            for compression in reversed(formats.COMPRESSIONS)
+            if (path := place / (file + compression)).is_file()
+        }
+        missing = [file for file in known.files if file not in found]
+        require(
+            not found or not missing,
+            f"{place} holds {', '.join(found)} but not {', '.join(missing)} (plain, .gz or .bz2), and {known.name} is "
+            "all of them: add the missing, or give the path to load one as a file",
+        )
+        if found:
+            return list(found.values())
+    return []
+
+
+def _float32(features: Features, unit: float, name: str) -> Features:
+    features = features.astype(np.float32, copy=False)
+    values = stored_values(features)
+    missing = np.isnan(values)
+    if count := int(np.count_nonzero(missing)):
+        warnings.warn(f"{name}: {count:,} missing values ({count / values.size:.1%}) are read as 0", stacklevel=3)
+        values[missing] = 0
+    if unit != 1:
+        values /= unit
+    return features
+
+
+def _min_max(features: Features, name: str) -> Features:
+    if isinstance(features, np.ndarray):
+        low, high = features.min(axis=0), features.max(axis=0)
+    else:
+        low, high = features.min(axis=0).toarray().ravel(), features.max(axis=0).toarray().ravel()
+        negative = np.flatnonzero(low < 0)
+        require(
+            not len(negative),
+            f"{name} is sparse, and scale=True would fill column {negative[:1]} whose smallest value is below 0: "
+            "pass scale=False, or load a dense copy",
+        )
+    span = np.where(high > low, high - low, 1)
+    if isinstance(features, np.ndarray):
+        features -= low
+        features /= span
+    else:  # a column whose smallest value is above 0 has no zeros to keep
+        features.data -= low[features.indices]
+        features.data /= span[features.indices]
+    return features
+
+
+def _unit_rows(features: Features) -> Features:
+    if isinstance(features, np.ndarray):
+        norms = np.sqrt(np.einsum("ij,ij->i", features, features))
+        features /= np.where(norms > 0, norms, 1)[:, None]
+    else:
+        row = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
+        norms = np.sqrt(np.bincount(row, features.data.astype(float) ** 2, minlength=features.shape[0]))
+        features.data /= np.where(norms > 0, norms, 1)[row]
+    return features
+
+
+def _binary(
+    raw: NDArray[Any], positive: int | str | Iterable[int | str] | None, default: tuple[int, ...], name: str
+) -> NDArray[np.float32]:
+    classes = np.unique(raw).tolist()
+    shown = ", ".join(f"{c:g}" if isinstance(c, float) else repr(c) for c in classes[:20])
+    chosen: list[Any]
+    if positive is not None:
+        chosen = list(positive) if isinstance(positive, Iterable) and not isinstance(positive, str) else [positive]
+        require(
+            bool(chosen) and all(c in classes for c in chosen) and len(set(chosen)) < len(classes),
+            f"positive={positive!r} must be some, but not all, of the classes of {name}: {shown}",
+        )
+    elif default:
+        chosen = list(default)
+    else:
+        require(
+            len(classes) == 2,
+            f"{name} has {len(classes)} classes ({shown}), and binary labels need two: say which become +1, as in "
+            f"positive={classes[-1]!r}, or keep them with labels='classes'",
+        )
+        chosen = classes[1:]
+    return np.where(np.isin(raw, np.array(chosen)), 1, -1).astype(np.float32)
+
+
+def _classes(raw: NDArray[Any], name: str) -> NDArray[np.int64]:
+    """Whole numbers as they are; text by its place in alphabetical order."""
+    if raw.dtype.kind not in "biuf":
+        return np.unique(raw, return_inverse=True)[1].astype(np.int64)
+    require(
+        bool(np.all(raw == np.round(raw))), f"{name} has labels such as {raw[0]}: classes are whole numbers or text"
+    )
+    return raw.astype(np.int64)

@@ -1,0 +1,53 @@
+"""The engines: each supplies the five verbs in its own way, and nothing else differs between them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from peerdescent.errors import unknown
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from peerdescent.method import Method
+    from peerdescent.network import Network
+    from peerdescent.problems import Problem
+
+ENGINES = {
+    "stacked": "all nodes in one array, compiled; simulation on CPU or GPU",
+    "debug": "a Python loop over nodes, no compilation; names node, step and stage of an error",
+}
+
+
+class Engine(Protocol):
+    """What `run` asks of an engine."""
+
+    def warm_up(self, x0: np.ndarray) -> None:
+        """Compile all that there is to compile, so that no clock sees it."""
+
+    def start(self, x0: np.ndarray) -> Any:
+        """The state after iteration 0, from x0 (n, p)."""
+
+    def advance(self, state: Any, t: int, until: int) -> Any:
+        """The state after iterations t, ..., until - 1."""
+
+    def evaluate(self, x: Any) -> dict[str, float]:
+        """loss, grad_norm, stationarity and consensus at iterates x (n, p)."""
+
+
+def endless(method: Method) -> str:
+    """Why a method that takes exact local gradients cannot run where samples come for ever."""
+    return (
+        f"{method.name} takes exact local gradients, and samples that come for ever have none: "
+        "use a method with a large_batch, such as d-get"
+    )
+
+
+def make(name: str, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> Engine:
+    """The engine of that name, ready to start."""
+    if name not in ENGINES:
+        raise unknown("engine", name, ENGINES)
+    kind = getattr(import_module(f"peerdescent.engines.{name}"), name.capitalize())
+    engine: Engine = kind(method, problem, network, seed, dtype)
+    return engine

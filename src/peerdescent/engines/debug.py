@@ -1,0 +1,112 @@
+"""The engine for reading and teaching: a Python loop over nodes, explicit sums, nothing compiled.
+
+Vectors are NumPy arrays (n, p). The first value that is not finite, and any error, is reported with the node, the step
+and the stage it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from peerdescent.engines import endless
+from peerdescent.errors import NotFinite, require
+from peerdescent.method import Calls, Method
+from peerdescent.network import Network
+from peerdescent.problems.keys import node_keys
+from peerdescent.problems.problem import Problem, cast
+from peerdescent.record import metrics
+
+
+class Net:
+    """The five verbs in iteration t, a node at a time."""
+
+    def __init__(self, engine: Debug, t: int) -> None:
+        self.engine, self.t = engine, t
+        self.calls = Calls()
+
+    def sample(self, batch: int) -> list[Any]:
+        """One draw at each node."""
+        engine, call = self.engine, self.calls.take()
+
+        def draw(i: int) -> Any:
+            key = node_keys(jnp.uint32(engine.seed), jnp.asarray(i), jnp.asarray(self.t), call)
+            return engine.oracle.draw(key, engine.held[i], batch)
+
+        return self._at_each_node("sample", draw)
+
+    def grad(self, x: np.ndarray, sample: list[Any]) -> np.ndarray:
+        """Each node's minibatch gradient."""
+        engine = self.engine
+        return self._vectors("grad", lambda i: engine.oracle.grad(jnp.asarray(x[i]), sample[i], engine.held[i]))
+
+    def full_grad(self, x: np.ndarray) -> np.ndarray:
+        """Each node's exact gradient."""
+        engine = self.engine
+        require(engine.oracle.finite, endless(engine.method))
+        return self._vectors("full_grad", lambda i: engine.oracle.exact(jnp.asarray(x[i]), engine.held[i])[1])
+
+    def mix(self, x: np.ndarray) -> np.ndarray:
+        """sum_j w_ij x_j, written out."""
+        w = self.engine.weights[self.t % len(self.engine.weights)]
+        heard = [np.flatnonzero(row) for row in w]
+        return self._vectors("mix", lambda i: sum((w[i, j] * x[j] for j in heard[i]), start=np.zeros_like(x[i])))
+
+    def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """One side or the other."""
+        with self.calls.inside(self.calls.take()):
+            return then() if self.t % period == 0 else otherwise()
+
+    def _vectors(self, stage: str, local: Callable[[int], Any]) -> np.ndarray:
+        vectors = np.stack([np.asarray(v) for v in self._at_each_node(stage, local)])
+        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        if bad.size:
+            raise NotFinite(f"node {bad[0]}, step {self.t}, {stage}: the result is not finite")
+        return vectors
+
+    def _at_each_node(self, stage: str, local: Callable[[int], Any]) -> list[Any]:
+        results = []
+        for i in range(self.engine.nodes):
+            try:
+                results.append(local(i))
+            except Exception as error:
+                error.add_note(f"node {i}, step {self.t}, {stage}")
+                raise
+        return results
+
+
+class Debug:
+    """The engine: `start` performs iteration 0, `advance` later ones, `evaluate` measures."""
+
+    def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
+        self.method, self.oracle, self.nodes, self.seed, self.dtype = method, problem.oracle, problem.nodes, seed, dtype
+        data = cast(problem.data, dtype)
+        self.held = [jax.tree.map(lambda a, i=i: a[i], data) for i in range(self.nodes)]
+        self.weights = [matrix.toarray().astype(dtype) for matrix in network.matrices]
+
+    def start(self, x0: np.ndarray) -> Any:
+        """The state after iteration 0."""
+        return self.method.init(np.array(x0, self.dtype), Net(self, 0))
+
+    def warm_up(self, x0: np.ndarray) -> None:
+        """Nothing to compile."""
+
+    def advance(self, state: Any, t: int, until: int) -> Any:
+        """One iteration after the other."""
+        for step in range(t, until):
+            state = self.method.step(state, Net(self, step))
+        return state
+
+    def evaluate(self, x: Any) -> dict[str, float]:
+        """The metrics, by a loop over points and nodes."""
+        x = np.asarray(x)
+        values, grads = [], []
+        for point in [x.mean(axis=0), *x]:
+            exact = [self.oracle.exact(jnp.asarray(point), held) for held in self.held]
+            values.append(np.mean([np.asarray(value) for value, _ in exact]))
+            grads.append(np.mean([np.asarray(grad) for _, grad in exact], axis=0))
+        return {k: float(v) for k, v in metrics(x, np.array(values), np.array(grads)).items()}

@@ -1,0 +1,188 @@
+"""What a method is: a pure pair `init`, `step` that speaks to the world through a net of five verbs.
+
+A method is an estimator (what a node believes its own gradient is) composed with a fusion (how the network turns
+those beliefs into descent). Neither knows where its vectors live: a vector is anything with `+`, `-` and `*` by a
+number, so one text runs over NumPy arrays, JAX arrays and PyTorch tensors. This room defines the contract and
+`compose`; the parts are in `estimators` and `fusions`, the named pairs in `methods`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from peerdescent.errors import require
+
+Vector = Any
+Sample = Any
+
+
+class Net(Protocol):
+    """All that a method may ask of the world."""
+
+    def sample(self, batch: int) -> Sample:
+        """A fresh, independent sample of `batch` points at every node."""
+
+    def grad(self, x: Vector, sample: Sample) -> Vector:
+        """The minibatch gradient at x on that sample; the same sample may be used at several points."""
+
+    def full_grad(self, x: Vector) -> Vector:
+        """The exact local gradient (finite sums)."""
+
+    def mix(self, x: Vector) -> Vector:
+        """One round of communication: sum_j w_ij x_j at node i."""
+
+    def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """Call `then` when the iteration counter is a multiple of `period`, `otherwise` when it is not."""
+
+
+class Calls:
+    """Numbers the samples of one iteration, alike on every engine and whichever side of `every` is taken.
+
+    A sample asked for inside `every` is numbered below the number of that `every`, so what comes after it does not
+    depend on how many samples either side drew.
+    """
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def take(self) -> int:
+        """The number of this call."""
+        self.next += 1
+        return self.next - 1
+
+    @contextlib.contextmanager
+    def inside(self, every: int) -> Iterator[None]:
+        """Number the calls of one side of the `every` that took the number `every`."""
+        after, self.next = self.next, 64 * (every + 1)
+        yield
+        self.next = after
+
+
+class Estimator(Protocol):
+    """A local gradient estimator: v_t from x_t and whatever it remembers."""
+
+    def init(self, x: Vector, net: Net) -> tuple[Vector, Any]:
+        """v_0 and the memory for iteration 1."""
+
+    def step(self, x: Vector, memory: Any, net: Net) -> tuple[Vector, Any]:
+        """v_t and the memory for iteration t + 1."""
+
+
+class Fusion(Protocol):
+    """A fusion rule: x_{t+1} from x_t, v_t and whatever it remembers."""
+
+    def init(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, Any]:
+        """x_1 and the memory for iteration 1."""
+
+    def step(self, x: Vector, v: Vector, memory: Any, net: Net) -> tuple[Vector, Any]:
+        """x_{t+1} and the memory for iteration t + 1."""
+
+
+class State(NamedTuple):
+    """What the next iteration needs: the iterate and what each part remembers."""
+
+    x: Vector
+    estimator: Any
+    fusion: Any
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Method:
+    """A pure pair: `init(x0, net)` performs iteration 0 and returns the state with x_1, `step(state, net)` iteration t.
+
+    Made by `compose`, or by hand from two functions whose states have an attribute `x`. Two composed methods are equal
+    when their parts are, which is how a compiled program is found again.
+    """
+
+    init: Callable[[Vector, Net], Any]
+    step: Callable[[Any, Net], Any]
+    name: str = "custom"
+    parts: tuple[Any, ...] = ()
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Every hyperparameter by name."""
+        return {f.name: getattr(part, f.name) for part in self.parts for f in dataclasses.fields(part)}
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The hyperparameters that may be traced: all but the `fixed` ones."""
+        return {
+            f.name: float(value) if isinstance(f.default, float) and isinstance(value, int) else value
+            for part in self.parts
+            for f in dataclasses.fields(part)
+            if not f.metadata.get("fixed")
+            for value in [getattr(part, f.name)]
+        }
+
+    def replace(self, **values: Any) -> Method:
+        """The same method with other hyperparameters."""
+        if not self.parts:
+            require(not values, f"{self.name} was made by hand and has no parameters to replace: {sorted(values)}")
+            return self
+        parts = [
+            dataclasses.replace(p, **{f.name: values[f.name] for f in dataclasses.fields(p) if f.name in values})
+            for p in self.parts
+        ]
+        return compose(*parts, name=self.name)
+
+    def __str__(self) -> str:
+        """The selector of the command line, which is also the legend of a figure."""
+        shown = ",".join(f"{k}={v}" for k, v in self.parameters.items())
+        return f"{self.name}[{shown}]" if shown else self.name
+
+    @property
+    def _identity(self) -> Hashable:
+        return self.parts or (self.init, self.step)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Method) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+
+def compose(estimator: Estimator, fusion: Fusion, name: str | None = None) -> Method:
+    """The method that feeds `estimator`'s v_t to `fusion`.
+
+    >>> from peerdescent import estimators, fusions
+    >>> print(compose(estimators.hybrid(beta=0.01), fusions.exact_diffusion(alpha=0.5)))
+    hybrid*exact-diffusion[beta=0.01,batch=1,initial_batch=1,alpha=0.5]
+    """
+    names = [type(part).__name__.replace("_", "-") for part in (estimator, fusion)]
+    shared = {f.name for f in dataclasses.fields(estimator)} & {f.name for f in dataclasses.fields(fusion)}  # type: ignore[arg-type]
+    require(not shared, f"{' and '.join(names)} both have a parameter {shared}: rename it in one of them")
+
+    def init(x0: Vector, net: Net) -> State:
+        v, remembered = estimator.init(x0, net)
+        x, memory = fusion.init(x0, v, net)
+        return State(x, remembered, memory)
+
+    def step(state: State, net: Net) -> State:
+        v, remembered = estimator.step(state.x, state.estimator, net)
+        x, memory = fusion.step(state.x, v, state.fusion, net)
+        return State(x, remembered, memory)
+
+    return Method(init, step, name or "*".join(names), (estimator, fusion))
+
+
+def fixed(default: Any) -> Any:
+    """A hyperparameter that shapes the program (a batch size, a switch), so it is never traced."""
+    return dataclasses.field(default=default, metadata={"fixed": True})
+
+
+def check_positive(**values: Any) -> None:
+    """Refuse numbers that are not positive and finite; traced values pass, since their value is not known yet."""
+    for name, value in values.items():
+        if isinstance(value, int | float):
+            require(0 < value < float("inf"), f"{name} = {value}: must be a positive finite number")
+
+
+def check_count(**values: Any) -> None:
+    """Refuse batch sizes and periods that are not whole numbers of at least 1; traced values pass."""
+    for name, value in values.items():
+        if isinstance(value, float) or (isinstance(value, int) and value < 1):
+            raise ValueError(f"{name} = {value}: must be a whole number of at least 1")

@@ -1,0 +1,46 @@
+"""Costs that are averages over the samples a node holds: the oracle behind `logistic` and `loss`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from peerdescent.problems.keys import below
+
+
+class Held(NamedTuple):
+    """What nodes hold: rows (n, m, ...), padded where nodes hold fewer than m; their sizes (n,); numbers (n, ...)."""
+
+    rows: Any
+    size: Any
+    numbers: Any = ()
+
+
+@dataclass(frozen=True)
+class FiniteSum:
+    """Draws rows with replacement and averages `value_and_grad(x, rows, weights, numbers)` over them.
+
+    `weights` sum to one; None means an equal weight for every row.
+    """
+
+    value_and_grad: Callable[[jax.Array, Any, jax.Array | None, Any], tuple[jax.Array, jax.Array]]
+    finite: bool = True
+
+    def draw(self, key: jax.Array, data: Held, batch: int) -> jax.Array:
+        """Indices of rows (batch,)."""
+        return below(key, data.size, batch)
+
+    def grad(self, x: jax.Array, sample: jax.Array, data: Held) -> jax.Array:
+        """The average gradient over those rows."""
+        rows = jax.tree.map(lambda a: a[sample], data.rows)
+        return self.value_and_grad(x, rows, None, data.numbers)[1]
+
+    def exact(self, x: jax.Array, data: Held) -> tuple[jax.Array, jax.Array]:
+        """The average over all rows held, padding left out."""
+        count = jax.tree.leaves(data.rows)[0].shape[0]
+        weights = (jnp.arange(count) < data.size).astype(x.dtype) / data.size.astype(x.dtype)
+        return self.value_and_grad(x, data.rows, weights, data.numbers)

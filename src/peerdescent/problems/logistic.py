@@ -1,0 +1,80 @@
+"""Binary logistic regression, with the paper's non-convex regulariser."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from peerdescent.errors import require, unknown
+from peerdescent.problems.finite_sum import FiniteSum, Held
+from peerdescent.problems.problem import Problem
+
+if TYPE_CHECKING:
+    from peerdescent.datasets import Partition
+
+
+def bounded(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """sum_k x_k^2 / (1 + x_k^2) and its gradient: non-convex, 2-smooth, between 0 and p."""
+    scale = 1 / (1 + x * x)
+    return jnp.sum(x * x * scale), 2 * x * scale * scale
+
+
+def squared(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """||x||^2 / 2 and its gradient."""
+    return 0.5 * jnp.sum(x * x), x
+
+
+REGULARISERS = {"nonconvex": bounded, "l2": squared, "none": None}
+
+
+def logistic(partition: Partition, strength: float = 1e-4, regulariser: str = "nonconvex") -> Problem:
+    """Logistic regression f_i(x) = mean_j log(1 + exp(-l_ij <x, theta_ij>)) + strength r(x).
+
+    `regulariser` is "nonconvex" (the paper's r(x) = sum_k x_k^2 / (1 + x_k^2)), "l2" (||x||^2 / 2) or "none". The same
+    r is at every node, so F is the paper's. Labels are -1 and +1.
+
+    >>> import peerdescent as peer
+    >>> data = peer.datasets.load("digits")
+    >>> round(logistic(data.partition(10)).loss(np.zeros(64)), 6)
+    0.693147
+    """
+    if regulariser not in REGULARISERS:
+        raise unknown("regulariser", regulariser, REGULARISERS)
+    require(strength >= 0, f"strength = {strength}: must not be negative")
+    features, labels, sizes = partition.stacked()
+    require(
+        bool(np.isin(labels, (-1, 1)).all()),
+        f"labels of {partition.dataset.name} are not -1 and +1: load it with labels='binary', or map them",
+    )
+    # Only the product of label and features enters the cost, so that product is what nodes hold.
+    rows = features * labels[..., None].astype(features.dtype)
+    return Problem(
+        name=f"logistic({partition.dataset.name})",
+        oracle=FiniteSum(_ORACLES[regulariser]),
+        data=Held(rows, sizes, np.full(len(sizes), strength)),
+        nodes=len(sizes),
+        dimension=rows.shape[-1],
+        samples=float(sizes.mean()),
+    )
+
+
+def _value_and_grad(
+    x: jax.Array, rows: jax.Array, weights: jax.Array | None, strength: jax.Array, regulariser: Any
+) -> tuple[jax.Array, jax.Array]:
+    if weights is None:
+        weights = jnp.full(rows.shape[0], 1 / rows.shape[0], x.dtype)
+    margin = rows @ x
+    value = weights @ jax.nn.softplus(-margin)
+    grad = -(weights * jax.nn.sigmoid(-margin)) @ rows
+    if regulariser is None:
+        return value, grad
+    r, slope = regulariser(x)
+    return value + strength * r, grad + strength * slope
+
+
+# One object a regulariser: the oracle's identity is what finds a compiled program again.
+_ORACLES = {name: partial(_value_and_grad, regulariser=r) for name, r in REGULARISERS.items()}

@@ -1,0 +1,101 @@
+"""What a problem is: private data at every node, and an oracle that knows how one node uses its own.
+
+An oracle is a hashable object of pure JAX functions over the data of a single node; engines map it over nodes as they
+see fit (an axis, a loop, a process). Values live in `data`, never in the oracle, so that two problems of one shape
+share one compiled program.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from peerdescent.errors import require
+from peerdescent.problems.keys import node_keys
+
+
+class Oracle(Protocol):
+    """How one node draws samples and differentiates its cost; `data` is what that node holds."""
+
+    finite: bool
+    """Whether `net.full_grad` may use `exact`: false where samples come for ever."""
+
+    def draw(self, key: jax.Array, data: Any, batch: int) -> Any:
+        """A sample of `batch` points."""
+
+    def grad(self, x: jax.Array, sample: Any, data: Any) -> jax.Array:
+        """The minibatch gradient at x (p,) on that sample."""
+
+    def exact(self, x: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
+        """f_i(x) and its gradient (p,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Minimise F = (1/n) sum_i f_i, where node i holds the i-th slice of every array in `data`.
+
+    Its own functions compute in float64. `samples` is m, the mean number of samples a node holds, or None where they come for ever. `start` is the default
+    x_0. `smoothness` (L) and `variance` (nu_i^2, one a node) are given where they are known.
+    """
+
+    name: str
+    oracle: Oracle
+    data: Any
+    nodes: int
+    dimension: int
+    samples: float | None = None
+    start: np.ndarray | None = None
+    smoothness: float | None = None
+    variance: np.ndarray | None = None
+    unflatten: Any = field(default=None, repr=False)
+
+    def loss(self, x: Any) -> float:
+        """F(x) at one point x (p,)."""
+        return float(self._exact(x)[0].mean())
+
+    def grad(self, x: Any) -> np.ndarray:
+        """The gradient of F at one point x (p,)."""
+        return self._exact(x)[1].mean(axis=0)  # type: ignore[no-any-return]
+
+    def local_grads(self, x: Any) -> np.ndarray:
+        """The exact local gradients (n, p) at one point (p,) or at one point a node (n, p)."""
+        require(self.oracle.finite, f"{self.name} has no exact local gradient: its samples never end")
+        return self._exact(x)[1]
+
+    def stochastic_grads(self, x: Any, *, batch: int = 1, seed: int = 0, draw: int = 0) -> np.ndarray:
+        """The minibatch gradients (n, p) at x (p,) or (n, p), on the samples of draw number `draw`."""
+        with jax.enable_x64(True):
+            return self._stochastic(self._points(x), batch, seed, draw)
+
+    def _stochastic(self, x: jax.Array, batch: int, seed: int, draw: int) -> np.ndarray:
+        keys = node_keys(jnp.uint32(seed), jnp.arange(self.nodes), jnp.uint32(draw))
+
+        def local(key: jax.Array, x: jax.Array, data: Any) -> jax.Array:
+            return self.oracle.grad(x, self.oracle.draw(key, data, batch), data)
+
+        return np.asarray(jax.vmap(local)(keys, x, cast(self.data, x.dtype)))
+
+    def _exact(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        with jax.enable_x64(True):
+            x = self._points(x)
+            values, grads = jax.vmap(self.oracle.exact)(x, cast(self.data, x.dtype))
+            return np.asarray(values), np.asarray(grads)
+
+    def _points(self, x: Any) -> jax.Array:
+        x = jnp.asarray(x, dtype=float)
+        require(
+            x.shape in ((self.dimension,), (self.nodes, self.dimension)),
+            f"x has shape {x.shape}: must be ({self.dimension},), or ({self.nodes}, {self.dimension}) for a point a node",
+        )
+        return jnp.broadcast_to(x, (self.nodes, self.dimension))
+
+
+def cast(data: Any, dtype: Any) -> Any:
+    """The same data on the device, its real arrays in `dtype`."""
+    return jax.tree.map(
+        lambda a: jnp.asarray(a, dtype if jnp.issubdtype(jnp.result_type(a), jnp.floating) else None), data
+    )

@@ -1,0 +1,176 @@
+"""Who may talk to whom.
+
+A topology says which nodes are neighbours and nothing else: weights, spectral gap and degrees are derived from it
+by `Network`. So every function here returns a plain networkx graph on nodes 0..n-1, and any other networkx graph
+serves as well. An edge j -> i of a directed graph means that j sends to i.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import random
+from collections.abc import Callable, Iterable
+from numbers import Integral
+from typing import Any
+
+import networkx as nx
+
+from peerdescent.errors import require, unknown
+
+TRIES = 1000
+
+
+def ring(n: int) -> nx.Graph:
+    """Every node and its two neighbours on a circle.
+
+    >>> sorted(ring(5)[0])
+    [1, 4]
+    """
+    n = _count(n)
+    return _circulant(nx.Graph(name="ring"), n, [1])
+
+
+def exponential(n: int) -> nx.Graph:
+    """Undirected exponential graph: neighbours are ±1, ±2, ±4, ... up to n/2 hops away.
+
+    >>> sorted(exponential(20)[0])
+    [1, 2, 4, 8, 12, 16, 18, 19]
+    """
+    n = _count(n)
+    return _circulant(nx.Graph(name="exponential"), n, (2**k for k in range((n // 2).bit_length())))
+
+
+def directed_exponential(n: int) -> nx.DiGraph:
+    """Directed exponential graph: node i sends to i + 1, i + 2, i + 4, ... (mod n), hops below n.
+
+    >>> sorted(directed_exponential(20)[0])
+    [1, 2, 4, 8, 16]
+    """
+    n = _count(n)
+    return _circulant(nx.DiGraph(name="directed-exponential"), n, (2**k for k in range((n - 1).bit_length())))
+
+
+def one_peer_exponential(n: int) -> list[nx.DiGraph]:
+    """One-peer exponential graphs: at step k of the period every node i sends to i + 2^k (mod n) alone.
+
+    A time-varying topology of period ceil(log2 n). Where n is a power of two, one period with weights 1/2
+    averages exactly, at one message a step.
+
+    >>> [list(graph[0]) for graph in one_peer_exponential(8)]
+    [[1], [2], [4]]
+    """
+    n = _count(n)
+    period = max(1, (n - 1).bit_length())
+    return [_circulant(nx.DiGraph(name="one-peer-exponential"), n, [2**k]) for k in range(period)]
+
+
+def complete(n: int) -> nx.Graph:
+    """Everybody talks to everybody: with weights 1/n, averaging as by a server.
+
+    >>> complete(4).number_of_edges()
+    6
+    """
+    return _named("complete", nx.complete_graph(_count(n)))
+
+
+def grid(n: int) -> nx.Graph:
+    """Two-dimensional grid of rows * columns = n nodes, as square as the divisors of n allow (a path for a prime).
+
+    >>> sorted(grid(12)[5])  # 3 rows of 4
+    [1, 4, 6, 9]
+    """
+    return _named("grid", _lattice(_count(n), periodic=False))
+
+
+def torus(n: int) -> nx.Graph:
+    """The grid with its opposite sides joined.
+
+    >>> sorted(torus(12)[0])
+    [1, 3, 4, 8]
+    """
+    return _named("torus", _lattice(_count(n), periodic=True))
+
+
+def star(n: int) -> nx.Graph:
+    """Node 0 joined to all the others, and no other edge.
+
+    >>> sorted(star(4)[0]), sorted(star(4)[3])
+    ([1, 2, 3], [0])
+    """
+    return _named("star", nx.star_graph(_count(n) - 1))
+
+
+def erdos_renyi(n: int, probability: float | None = None, seed: int = 0) -> nx.Graph:
+    """Random graph: each pair is joined with `probability`, redrawn from the same seed until connected.
+
+    The default probability 2 ln(n) / n is twice the connectivity threshold.
+
+    >>> nx.is_connected(erdos_renyi(30, seed=1))
+    True
+    """
+    n = _count(n)
+    if probability is None:
+        probability = min(1.0, 2 * math.log(n) / n)
+    require(0 <= probability <= 1, f"probability={probability!r} is not in [0, 1]: leave it out for 2 ln(n) / n")
+    generator = random.Random(seed)
+    for _ in range(TRIES):
+        graph = nx.fast_gnp_random_graph(n, probability, seed=generator)
+        if nx.is_connected(graph):
+            return _named("erdos-renyi", graph)
+    raise ValueError(
+        f"probability={probability:.3g} gave no connected graph of {n} nodes in {TRIES} tries: raise it above "
+        f"ln(n) / n = {math.log(n) / n:.3g}"
+    )
+
+
+TOPOLOGIES: dict[str, Callable[..., Any]] = {
+    function.__name__.replace("_", "-"): function
+    for function in (
+        ring,
+        exponential,
+        directed_exponential,
+        one_peer_exponential,
+        complete,
+        grid,
+        torus,
+        star,
+        erdos_renyi,
+    )
+}
+
+
+def build(name: str, nodes: int, **options: Any) -> nx.Graph | list[nx.DiGraph]:
+    """The topology with this kebab-case name: what the command line calls.
+
+    >>> print(build("directed-exponential", 8))
+    DiGraph named 'directed-exponential' with 8 nodes and 24 edges
+    """
+    if name not in TOPOLOGIES:
+        raise unknown("topology", name, TOPOLOGIES)
+    known = list(inspect.signature(TOPOLOGIES[name]).parameters)[1:]
+    for option in options:
+        require(option in known, f"{name} has no option {option!r}: it takes {' and '.join(known) or 'none'}")
+    return TOPOLOGIES[name](nodes, **options)
+
+
+def _count(n: Any) -> int:
+    whole = isinstance(n, Integral) and not isinstance(n, bool)
+    require(whole and n >= 1, f"{n!r} is no number of nodes: give an integer of at least 1")
+    return int(n)
+
+
+def _named(name: str, graph: nx.Graph) -> nx.Graph:
+    graph.graph["name"] = name
+    return graph
+
+
+def _circulant(graph: nx.Graph, n: int, hops: Iterable[int]) -> nx.Graph:
+    graph.add_nodes_from(range(n))
+    graph.add_edges_from((i, (i + hop) % n) for hop in hops for i in range(n) if hop % n)
+    return graph
+
+
+def _lattice(n: int, periodic: bool) -> nx.Graph:
+    rows = max(d for d in range(1, math.isqrt(n) + 1) if n % d == 0)
+    return nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, n // rows, periodic=periodic))

@@ -1,0 +1,204 @@
+"""Dataset and Partition: what every division of rows over nodes must keep."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import coo_array, csr_array
+
+from peerdescent.datasets import Dataset, Partition
+
+
+def make(labels):
+    labels = np.asarray(labels)
+    features = np.arange(2 * len(labels), dtype=np.float32).reshape(-1, 2)
+    return Dataset(features, labels, "made")
+
+
+DATA = make([1.0, -1.0] * 5)
+cases = st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(1, 60), st.integers(0, 2**32)).filter(
+    lambda case: case[1] <= len(case[0])
+)
+concentrations = st.floats(1e-6, 1e6)
+
+
+@given(cases, st.sampled_from(["uniform", "label"]))
+def test_equal_pieces_are_disjoint_and_leave_out_fewer_rows_than_nodes(case, by):
+    labels, nodes, seed = case
+    part = make(labels).partition(nodes, by=by, seed=seed)
+    rows = np.concatenate(part.indices)
+    assert part.nodes == len(part.indices) == nodes
+    assert part.sizes.tolist() == [len(labels) // nodes] * nodes
+    assert len(set(rows.tolist())) == len(rows) > len(labels) - nodes
+
+
+@given(cases, concentrations)
+def test_dirichlet_uses_every_row_once_and_leaves_no_node_empty(case, concentration):
+    labels, nodes, seed = case
+    part = make(labels).partition(nodes, by="dirichlet", concentration=concentration, seed=seed)
+    assert sorted(np.concatenate(part.indices).tolist()) == list(range(len(labels)))
+    assert part.nodes == nodes
+    assert part.sizes.min() >= 1
+
+
+@given(cases, st.sampled_from(["uniform", "label", "dirichlet"]))
+def test_the_seed_decides(case, by):
+    labels, nodes, seed = case
+    first, again = (make(labels).partition(nodes, by=by, seed=seed) for _ in range(2))
+    assert all(np.array_equal(a, b) for a, b in zip(first.indices, again.indices, strict=True))
+
+
+@pytest.mark.parametrize("by", ["uniform", "label", "dirichlet"])
+def test_another_seed_is_another_partition(by):
+    data = make([1.0, -1.0] * 500)
+    first, second = (np.concatenate(data.partition(4, by=by, seed=seed).indices) for seed in (0, 1))
+    assert not np.array_equal(first, second)
+
+
+@given(cases)
+def test_by_label_is_sorted_over_nodes(case):
+    labels, nodes, seed = case
+    data = make(labels)
+    seen = data.labels[np.concatenate(data.partition(nodes, by="label", seed=seed).indices)]
+    assert (np.diff(seen) >= 0).all()
+
+
+def test_by_label_leaves_out_rows_at_random():
+    data = make([0] * 10 + [1] * 9)
+    left_out = [set(range(19)) - set(np.concatenate(data.partition(2, by="label", seed=s).indices)) for s in range(20)]
+    assert {data.labels[rows.pop()] for rows in left_out} == {0, 1}
+
+
+def test_uniform_shuffles():
+    (rows,) = make([1.0] * 100).partition(1).indices
+    assert rows.tolist() != list(range(100))
+
+
+def test_uniform_leaves_out_what_the_paper_does():
+    part = make(np.ones(48_842)).partition(20)
+    assert part.sizes.sum() == 48_840
+
+
+def test_concentration_sets_the_skew():
+    data = make([0, 1] * 1000)
+
+    def spread(**kwargs):
+        part = data.partition(10, by="dirichlet", **kwargs)
+        return np.std([data.labels[rows].mean() for rows in part.indices])
+
+    assert spread(concentration=0.05) > spread(concentration=0.5) > 3 * spread(concentration=1000.0)
+    assert spread() == spread(concentration=0.5)
+
+
+def test_indices_are_taken_as_given_and_may_overlap():
+    for by in ("uniform", "indices"):
+        part = DATA.partition(2, by=by, indices=[[0, 1], np.array([1, 2, 9], np.uint8)])
+        assert [rows.tolist() for rows in part.indices] == [[0, 1], [1, 2, 9]]
+        assert {rows.dtype for rows in part.indices} == {np.dtype(np.int64)}
+
+
+@given(cases, concentrations, st.booleans())
+def test_stacked_holds_the_rows_of_each_node_and_zeros(case, concentration, sparse):
+    labels, nodes, seed = case
+    dense = make(labels)
+    data = Dataset(csr_array(dense.features), labels, "sparse") if sparse else dense
+    part = data.partition(nodes, by="dirichlet", concentration=concentration, seed=seed)
+    features, stacked_labels, sizes = part.stacked()
+    assert features.shape == (nodes, part.sizes.max(), 2)
+    assert stacked_labels.shape == features.shape[:2]
+    assert (features.dtype, stacked_labels.dtype) == (np.float32, np.int64)
+    assert np.array_equal(sizes, part.sizes)
+    for node, rows in enumerate(part.indices):
+        assert np.array_equal(features[node, : len(rows)], dense.features[rows])
+        assert np.array_equal(stacked_labels[node, : len(rows)], dense.labels[rows])
+        assert not features[node, len(rows) :].any()
+
+
+@pytest.mark.parametrize(
+    ("labels", "pad"), [([1.0, -1.0, -1.0], 1), ([1, -1, -1], 1), ([0, 1, 2], 0), ([3, 4, 5], 0)]
+)
+def test_padding_is_a_label_of_the_set(labels, pad):
+    _, stacked, _ = make(labels).partition(2, indices=[[0], [1, 2]]).stacked()
+    assert stacked[0, 1] == pad
+
+
+def test_stacked_refuses_what_does_not_fit():
+    wide = Dataset(csr_array((1000, 10_000_000), dtype=np.float32), np.ones(1000), "wide")
+    part = wide.partition(10)
+    with pytest.raises(ValueError, match=r"wide stacked as \(10, 100, 10000000\) takes 37\.3 GiB, over the limit of 8 "):
+        part.stacked()
+
+
+BAD_PARTITIONS = {
+    "nodes=0 must be a whole number, at least 1": {"nodes": 0},
+    "nodes=-3 must be": {"nodes": -3},
+    "nodes=2.0 must be": {"nodes": 2.0},
+    "nodes=True must be": {"nodes": True},
+    "11 nodes cannot share 10 rows: use at most 10 nodes": {"nodes": 11},
+    "seed=-1 must be a whole number, at least 0": {"nodes": 2, "seed": -1},
+    "seed=None must be": {"nodes": 2, "seed": None},
+    "unknown partition 'unifrom': did you mean 'uniform'": {"nodes": 2, "by": "unifrom"},
+    "concentration=0 must be a finite number above 0": {"nodes": 2, "by": "dirichlet", "concentration": 0},
+    "concentration=-1.0 must be": {"nodes": 2, "by": "dirichlet", "concentration": -1.0},
+    "concentration=nan must be": {"nodes": 2, "by": "dirichlet", "concentration": float("nan")},
+    "concentration=inf must be": {"nodes": 2, "by": "dirichlet", "concentration": float("inf")},
+    "concentration=1.0 has no meaning by='uniform'": {"nodes": 2, "concentration": 1.0},
+    "concentration=2.0 has no meaning by='label'": {"nodes": 2, "by": "label", "concentration": 2.0},
+    "concentration=3.0 has no meaning by='indices'": {"nodes": 1, "indices": [[0]], "concentration": 3.0},
+    "by='indices' needs indices=": {"nodes": 2, "by": "indices"},
+    "indices= has no meaning by='label'": {"nodes": 1, "by": "label", "indices": [[0]]},
+    "1 index arrays for 2 nodes: give one per node": {"nodes": 2, "indices": [[0]]},
+    "node 1 has no rows": {"nodes": 2, "indices": [[0], []]},
+    "node 0 has row numbers 3..10: they must lie in 0..9": {"nodes": 1, "indices": [[3, 10]]},
+    "node 0 has row numbers -1..4": {"nodes": 1, "indices": [[-1, 4]]},
+    "the row numbers of node 0 are of type float64": {"nodes": 1, "indices": [[0.0, 1.0]]},
+    "the row numbers of node 0 are of type bool": {"nodes": 1, "indices": [[True] * 10]},
+}
+
+
+@pytest.mark.parametrize("message", BAD_PARTITIONS)
+def test_bad_partition(message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        DATA.partition(**BAD_PARTITIONS[message])
+    assert message in str(caught.value)
+
+
+def test_a_partition_has_nodes():
+    with pytest.raises(ValueError, match="a partition of 0 nodes"):
+        Partition(DATA, ())
+
+
+def test_dataset_converts():
+    data = Dataset([[1, 2], [3, 4]], [True, False], "list")
+    assert (data.features.dtype, data.labels.dtype, len(data), data.dimension) == (np.float32, np.int64, 2, 2)
+    sparse = Dataset(coo_array(np.eye(3)), np.ones(3), "coo")
+    assert (sparse.features.format, sparse.features.dtype, sparse.labels.dtype) == ("csr", np.float32, np.float32)
+
+
+def test_repr_says_what_it_is():
+    assert repr(DATA) == "Dataset('made', 10 rows x 2 features, 95.0% nonzero, labels -1: 50.0%, 1: 50.0%)"
+    assert "labels of 11 kinds" in repr(make(range(11)))
+    assert repr(DATA.partition(3)) == "Partition('made' over 3 nodes, 3 rows each)"
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "message"),
+    [
+        ([1.0, 2.0], [1.0, 1.0], r"features of shape \(2,\)"),
+        ([[1.0]], [[1.0]], r"labels of shape \(1, 1\) do not fit"),
+        ([[1.0], [2.0]], [1.0], "do not fit"),
+        (np.zeros((0, 3)), [], "with N and p at least 1"),
+        (np.zeros((3, 0)), [1, 1, 1], "with N and p at least 1"),
+        ([[1.0]], ["yes"], "must be numbers: encode them"),
+        ([[np.nan]], [1.0], "holds infinite or missing values"),
+        ([[1.0]], [np.inf], "holds infinite or missing values"),
+        (csr_array([[np.inf]]), [1.0], "holds infinite or missing values"),
+    ],
+)
+def test_bad_dataset(features, labels, message):
+    with pytest.raises(ValueError, match=message):
+        Dataset(features, np.asarray(labels), "bad")
+
+
+settings.register_profile("quick", max_examples=50, deadline=None)
+settings.load_profile("quick")
