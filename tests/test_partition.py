@@ -1,4 +1,4 @@
-"""Dataset and Partition: what every division of rows over nodes must keep."""
+"""Dataset, its partitions (what every division of rows over nodes must keep), and planted sets."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array
 
-from peerdescent.datasets import Dataset, Partition
+from peerdescent.datasets import Dataset, Partition, synthetic
 
 
 def make(labels):
@@ -16,12 +16,14 @@ def make(labels):
 
 
 DATA = make([1.0, -1.0] * 5)
-cases = st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(1, 60), st.integers(0, 2**32)).filter(
-    lambda case: case[1] <= len(case[0])
+cases = st.lists(st.integers(0, 3), min_size=1, max_size=60).flatmap(
+    lambda labels: st.tuples(st.just(labels), st.integers(1, len(labels)), st.integers(0, 2**32))
 )
+quick = settings(max_examples=50, deadline=None)
 concentrations = st.floats(1e-6, 1e6)
 
 
+@quick
 @given(cases, st.sampled_from(["uniform", "label"]))
 def test_equal_pieces_are_disjoint_and_leave_out_fewer_rows_than_nodes(case, by):
     labels, nodes, seed = case
@@ -32,6 +34,7 @@ def test_equal_pieces_are_disjoint_and_leave_out_fewer_rows_than_nodes(case, by)
     assert len(set(rows.tolist())) == len(rows) > len(labels) - nodes
 
 
+@quick
 @given(cases, concentrations)
 def test_dirichlet_uses_every_row_once_and_leaves_no_node_empty(case, concentration):
     labels, nodes, seed = case
@@ -41,6 +44,7 @@ def test_dirichlet_uses_every_row_once_and_leaves_no_node_empty(case, concentrat
     assert part.sizes.min() >= 1
 
 
+@quick
 @given(cases, st.sampled_from(["uniform", "label", "dirichlet"]))
 def test_the_seed_decides(case, by):
     labels, nodes, seed = case
@@ -55,6 +59,7 @@ def test_another_seed_is_another_partition(by):
     assert not np.array_equal(first, second)
 
 
+@quick
 @given(cases)
 def test_by_label_is_sorted_over_nodes(case):
     labels, nodes, seed = case
@@ -97,6 +102,7 @@ def test_indices_are_taken_as_given_and_may_overlap():
         assert {rows.dtype for rows in part.indices} == {np.dtype(np.int64)}
 
 
+@quick
 @given(cases, concentrations, st.booleans())
 def test_stacked_holds_the_rows_of_each_node_and_zeros(case, concentration, sparse):
     labels, nodes, seed = case
@@ -114,9 +120,7 @@ def test_stacked_holds_the_rows_of_each_node_and_zeros(case, concentration, spar
         assert not features[node, len(rows) :].any()
 
 
-@pytest.mark.parametrize(
-    ("labels", "pad"), [([1.0, -1.0, -1.0], 1), ([1, -1, -1], 1), ([0, 1, 2], 0), ([3, 4, 5], 0)]
-)
+@pytest.mark.parametrize(("labels", "pad"), [([1.0, -1.0, -1.0], 1), ([1, -1, -1], 1), ([0, 1, 2], 0), ([3, 4, 5], 0)])
 def test_padding_is_a_label_of_the_set(labels, pad):
     _, stacked, _ = make(labels).partition(2, indices=[[0], [1, 2]]).stacked()
     assert stacked[0, 1] == pad
@@ -125,7 +129,9 @@ def test_padding_is_a_label_of_the_set(labels, pad):
 def test_stacked_refuses_what_does_not_fit():
     wide = Dataset(csr_array((1000, 10_000_000), dtype=np.float32), np.ones(1000), "wide")
     part = wide.partition(10)
-    with pytest.raises(ValueError, match=r"wide stacked as \(10, 100, 10000000\) takes 37\.3 GiB, over the limit of 8 "):
+    with pytest.raises(
+        ValueError, match=r"wide stacked as \(10, 100, 10000000\) takes 37\.3 GiB, over the limit of 8 "
+    ):
         part.stacked()
 
 
@@ -200,5 +206,43 @@ def test_bad_dataset(features, labels, message):
         Dataset(features, np.asarray(labels), "bad")
 
 
-settings.register_profile("quick", max_examples=50, deadline=None)
-settings.load_profile("quick")
+# Planted sets.
+
+
+@pytest.mark.parametrize("density", [1.0, 0.5, 0.25, 0.05, 1e-300])
+def test_synthetic(density):
+    data = synthetic(2000, 40, density=density, seed=3)
+    assert (data.name, len(data), data.dimension) == ("synthetic-2000x40", 2000, 40)
+    assert isinstance(data.features, csr_array) == (density <= 0.25)
+    dense = data.features if density > 0.25 else data.features.toarray()
+    np.testing.assert_allclose(np.linalg.norm(dense, axis=1), 1, atol=1e-6)
+    assert np.mean(dense != 0) == pytest.approx(max(density, 1 / 40), abs=0.012)
+    assert set(data.labels.tolist()) == {-1, 1}
+    assert data.labels.dtype == np.float32
+    again, other = synthetic(2000, 40, density=density, seed=3), synthetic(2000, 40, density=density, seed=4)
+    assert (again.features != data.features).sum() == 0
+    assert (other.features != data.features).sum() > 0
+
+
+def test_synthetic_labels_come_from_a_hyperplane():
+    data = synthetic(4000, 10)
+    w, *_ = np.linalg.lstsq(data.features, data.labels)
+    accuracy = np.mean(np.sign(data.features @ w) == data.labels)
+    assert 0.75 < accuracy < 0.95
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0, 5), "samples=0 must be a whole number, at least 1"),
+        ((5, 0), "features=0 must be"),
+        ((5, 2.5), "features=2.5 must be"),
+        ((5, 5, 0.0), r"density=0.0 must lie in \(0, 1\]"),
+        ((5, 5, 1.5), "density=1.5 must lie"),
+        ((5, 5, float("nan")), "density=nan must lie"),
+        ((5, 5, 1.0, -1), "seed=-1 must be"),
+    ],
+)
+def test_bad_synthetic(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        synthetic(*arguments)

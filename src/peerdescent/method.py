@@ -41,8 +41,8 @@ class Net(Protocol):
 class Calls:
     """Numbers the samples of one iteration, alike on every engine and whichever side of `every` is taken.
 
-    A sample asked for inside `every` is numbered below the number of that `every`, so what comes after it does not
-    depend on how many samples either side drew.
+    The first sample of an iteration is number 0, inside `every` or not, so that all methods see the same ones. What
+    comes after an `every` is numbered 64 further on, however many samples either side drew.
     """
 
     def __init__(self) -> None:
@@ -54,11 +54,11 @@ class Calls:
         return self.next - 1
 
     @contextlib.contextmanager
-    def inside(self, every: int) -> Iterator[None]:
-        """Number the calls of one side of the `every` that took the number `every`."""
-        after, self.next = self.next, 64 * (every + 1)
+    def inside(self, start: int) -> Iterator[None]:
+        """Number the calls of one side of an `every` that was entered when `next` was `start`."""
+        self.next = start
         yield
-        self.next = after
+        self.next = start + 64
 
 
 class Estimator(Protocol):

@@ -83,7 +83,7 @@ class Ledger:
 
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Both sides, each counted only in its own iterations."""
-        where, rare, call = self._where, self._rare, self._calls.take()
+        where, rare, call = self._where, self._rare, self._calls.next
         hit = self.t % period == 0
         self._where, self._rare = where & hit, True
         with self._calls.inside(call):

@@ -50,7 +50,7 @@ def cached(name: str, key: str, parse: Callable[[], Table]) -> Table:
 
 
 def _read(file: Path) -> Table:
-    with np.load(file) as parts:
+    with file.open("rb") as stream, np.load(stream) as parts:  # np.load leaves a damaged file open
         if "features" in parts:
             return parts["features"], parts["labels"]
         from scipy.sparse import csr_array

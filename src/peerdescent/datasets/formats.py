@@ -67,7 +67,10 @@ def read_csv(path: Path, target: str | int = -1) -> Table:
     with _reading(path, "comma-separated text"):
         first = pd.read_csv(path, header=None, nrows=2, dtype=str)
         frame = pd.read_csv(path, header=0 if _has_header(first) else None, low_memory=False)
-    require(frame.shape[1] > 1, f"{path.name} has {frame.shape[1]} column: give features and labels, comma-separated")
+    require(
+        len(frame) > 0 and frame.shape[1] > 1,
+        f"{path.name} has {len(frame)} rows of {frame.shape[1]} columns: give features and labels, comma-separated",
+    )
     names = list(frame.columns)
     if isinstance(target, str):
         require(target in names, f"{path.name} has no column {target!r}: its columns are {_some(names)}")
@@ -84,12 +87,12 @@ def read_csv(path: Path, target: str | int = -1) -> Table:
                 f"column {name!r} of {path.name} holds {text!r}: features must be numbers; encode the column or leave "
                 "it out (the labels are the last column unless target= says otherwise)"
             )
-    return frame.to_numpy(np.float32), _labels(labels, path.name)
+    return frame.to_numpy(np.float32, copy=True), _labels(labels, path.name)
 
 
 def read_npz(path: Path) -> Table:
     """A NumPy archive with the arrays `features` (N, p) and `labels` (N,)."""
-    with _reading(path, "a NumPy archive"), np.load(path) as arrays:
+    with _reading(path, "a NumPy archive"), path.open("rb") as file, np.load(file) as arrays:
         found = dict(arrays)
     require({"features", "labels"} <= set(found), f"{path.name} holds {_some(list(found))}: save features and labels")
     features, labels = found["features"], found["labels"]
@@ -121,7 +124,6 @@ def read_openml(data_id: int, name: str) -> Table:
 
     Text categories become codes 1, 2, ... in the order OpenML lists them; missing values stay missing (NaN).
     """
-    from scipy.sparse import csr_array
     from sklearn.datasets import fetch_openml
 
     with warnings.catch_warnings():
@@ -131,7 +133,7 @@ def read_openml(data_id: int, name: str) -> Table:
         except (ValueError, http.client.HTTPException) as error:
             raise OSError(f"{type(error).__name__}: {error}") from None
     if not hasattr(bunch.data, "columns"):
-        return csr_array(bunch.data), _labels(bunch.target, name)
+        return bunch.data, _labels(bunch.target, name)
     columns = [_numbers(bunch.data[column]) for column in bunch.data.columns]
     return np.stack(columns, axis=1), _labels(bunch.target, name)
 

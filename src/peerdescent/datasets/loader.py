@@ -77,6 +77,7 @@ def load(
         read = partial(formats.read_file, path, target)
         # An archive is as quick to read as the cache would be.
         features, raw = read() if path.suffix == ".npz" else cached(name, f"{fingerprint(path)} {target!r}", read)
+    require(min(features.shape) > 0, f"{name} has shape {features.shape}: give at least one row and one feature")
     features = _float32(features, known.unit if known else 1.0, name)
     if scale if scale is not None else known is not None and known.scale:
         features = _min_max(features, name)
@@ -172,10 +173,10 @@ def _min_max(features: Features, name: str) -> Features:
         low, high = features.min(axis=0), features.max(axis=0)
     else:
         low, high = features.min(axis=0).toarray().ravel(), features.max(axis=0).toarray().ravel()
-        negative = np.flatnonzero(low < 0)
+        worst = int(np.argmin(low))
         require(
-            not len(negative),
-            f"{name} is sparse, and scale=True would fill column {negative[:1]} whose smallest value is below 0: "
+            low[worst] >= 0,
+            f"{name} is sparse, and scale=True would fill column {worst}, whose smallest value is {low[worst]:g}: "
             "pass scale=False, or load a dense copy",
         )
     span = np.where(high > low, high - low, 1)

@@ -19,7 +19,7 @@ def synthetic(samples: int, features: int, density: float = 1.0, seed: int = 0) 
     Stored as CSR where `density` is at most 0.25.
 
     >>> synthetic(1000, 20, seed=1)
-    Dataset('synthetic-1000x20', 1,000 rows x 20 features, 100.0% nonzero, labels -1: 49.9%, 1: 50.1%)
+    Dataset('synthetic-1000x20', 1,000 rows x 20 features, 100.0% nonzero, labels -1: 46.7%, 1: 53.3%)
     """
     from scipy.sparse import csr_array
 

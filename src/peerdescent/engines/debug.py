@@ -58,7 +58,7 @@ class Net:
 
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """One side or the other."""
-        with self.calls.inside(self.calls.take()):
+        with self.calls.inside(self.calls.next):
             return then() if self.t % period == 0 else otherwise()
 
     def _vectors(self, stage: str, local: Callable[[int], Any]) -> np.ndarray:

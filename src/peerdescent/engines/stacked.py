@@ -33,15 +33,10 @@ EVALUATED_AT_ONCE = 1 << 26
 
 
 class Program(NamedTuple):
-    """All that shapes the compiled program; equal programs are compiled once."""
+    """All that shapes the compiled program, with the shapes of its arguments; equal programs are compiled once."""
 
     method: Method
     oracle: Oracle
-    nodes: int
-    requests: tuple[tuple[int, int], ...]
-    """The samples (call, batch) that an ordinary iteration asks for."""
-    chunk: int
-    """How many iterations' samples are drawn at once."""
 
 
 class Dense(NamedTuple):
@@ -82,7 +77,7 @@ class Net:
         request = self.calls.take(), batch
         if request in self.drawn and not self.rare:
             return self.drawn[request]
-        return draw(self.program, self.data, self.seed, self.t, *request)
+        return draw(self.program.oracle, self.data, self.seed, self.t, *request)
 
     def grad(self, x: jax.Array, sample: Any) -> jax.Array:
         """Every node's minibatch gradient."""
@@ -99,7 +94,7 @@ class Net:
 
     def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Only the side that is due is computed."""
-        call, rare = self.calls.take(), self.rare
+        call, rare = self.calls.next, self.rare
 
         def side(thunk: Callable[[], Any], is_rare: bool) -> Any:
             self.rare = is_rare
@@ -111,10 +106,10 @@ class Net:
         return value
 
 
-def draw(program: Program, data: Any, seed: Any, t: Any, call: int, batch: int) -> Any:
+def draw(oracle: Oracle, data: Any, seed: Any, t: Any, call: int, batch: int) -> Any:
     """The samples of all nodes in iteration t."""
-    keys = node_keys(seed, jnp.arange(program.nodes), t, call)
-    return jax.vmap(partial(program.oracle.draw, batch=batch))(keys, data)
+    nodes = jnp.arange(jax.tree.leaves(data)[0].shape[0])
+    return jax.vmap(partial(oracle.draw, batch=batch))(node_keys(seed, nodes, t, call), data)
 
 
 class Stacked:
@@ -124,9 +119,14 @@ class Stacked:
         self.numbers = {name: _number(value, dtype) for name, value in method.numbers.items()}
         self.data, self.seed = _on_device(problem, dtype), jnp.uint32(seed)
         self.weights = _weights(network, dtype)
-        bare = method.replace(**dict.fromkeys(method.numbers))
-        program = Program(bare, problem.oracle, problem.nodes, requests(method), chunk=1)
-        self.program = program._replace(chunk=_chunk(program, self.data))
+        self.program = Program(method.replace(**dict.fromkeys(method.numbers)), problem.oracle)
+        self.requests = requests(method)
+        self.chunk = _chunk(problem.oracle, self.data, self.requests)
+
+    def warm_up(self, x0: np.ndarray) -> None:
+        """Start, advance by nothing and evaluate: the programs are then compiled."""
+        jax.block_until_ready(self._advance(self.start(x0), 1, 0))
+        self.evaluate(x0)
 
     def start(self, x0: np.ndarray) -> Any:
         """The state after iteration 0."""
@@ -135,23 +135,23 @@ class Stacked:
     def advance(self, state: Any, t: int, until: int) -> Any:
         """The state after iterations t, ..., until - 1; it consumes `state`."""
         while t < until:
-            count = min(until - t, self.program.chunk)
+            count = min(until - t, self.chunk)
             state = self._advance(state, t, count)
             t += count
         return jax.block_until_ready(state)
-
-    def warm_up(self, x0: np.ndarray) -> None:
-        """Start, advance by nothing and evaluate: the programs are then compiled."""
-        jax.block_until_ready(self._advance(self.start(x0), 1, 0))
-        self.evaluate(x0)
 
     def evaluate(self, x: Any) -> dict[str, float]:
         """The metrics that need the problem, at iterates x (n, p)."""
         return {k: float(v) for k, v in _evaluate(self.program.oracle, jnp.asarray(x), self.data).items()}
 
     def _advance(self, state: Any, t: int, count: int) -> Any:
-        clock = jnp.int32(t), jnp.int32(count)
-        return _advance(self.program, self.numbers, self.data, self.weights, self.seed, state, *clock)
+        first = jnp.int32(t)
+        ahead = {
+            request: _draw_ahead(self.program.oracle, *request, self.chunk, self.data, self.seed, first)
+            for request in self.requests
+        }
+        data = self.numbers, self.data, self.weights, self.seed, ahead
+        return _advance(self.program, *data, state, first, jnp.int32(count))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -159,22 +159,31 @@ def _start(program: Program, numbers: Any, data: Any, weights: Any, seed: Any, x
     return program.method.replace(**numbers).init(x0, Net(program, data, weights, seed, 0, {}))
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=5)
+# A program of its own, since all methods that ask for the same samples share it.
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _draw_ahead(oracle: Oracle, call: int, batch: int, chunk: int, data: Any, seed: Any, t: jax.Array) -> Any:
+    return jax.vmap(lambda s: draw(oracle, data, seed, s, call, batch))(t + jnp.arange(chunk))
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=6)
 def _advance(
-    program: Program, numbers: Any, data: Any, weights: Any, seed: Any, state: Any, t: jax.Array, count: jax.Array
+    program: Program,
+    numbers: Any,
+    data: Any,
+    weights: Any,
+    seed: Any,
+    ahead: Any,
+    state: Any,
+    t: jax.Array,
+    count: jax.Array,
 ) -> Any:
     method = program.method.replace(**numbers)
-    ahead = {
-        request: jax.vmap(lambda s, request=request: draw(program, data, seed, s, *request))(
-            t + jnp.arange(program.chunk)
-        )
-        for request in program.requests
-    }
 
     def body(i: jax.Array, state: Any) -> Any:
         drawn = jax.tree.map(lambda a: a[i], ahead)
         return method.step(state, Net(program, data, weights, seed, t + i, drawn))
 
+    # The number of iterations is an argument, so that intervals of all lengths share one program.
     return lax.fori_loop(0, count, body, state)
 
 
@@ -200,12 +209,10 @@ def _number(value: Any, dtype: Any) -> jax.Array:
     return jnp.asarray(value, jnp.int32 if isinstance(value, int) else dtype)
 
 
-def _chunk(program: Program, data: Any) -> int:
-    def bytes_of(call: int, batch: int) -> int:
-        drawn = jax.eval_shape(lambda: draw(program, data, jnp.uint32(0), jnp.int32(1), call, batch))
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(drawn))
-
-    a_step = sum(bytes_of(*request) for request in program.requests)
+def _chunk(oracle: Oracle, data: Any, requests: tuple[tuple[int, int], ...]) -> int:
+    """How many iterations' samples are drawn at once."""
+    drawn = jax.eval_shape(lambda: [draw(oracle, data, jnp.uint32(0), jnp.int32(1), *r) for r in requests])
+    a_step = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(drawn))
     return int(np.clip(DRAWN_AHEAD // max(1, a_step), 1, 1024))
 
 

@@ -1,0 +1,258 @@
+"""Files of every format, good and bad, the scaling of columns and rows, and the cache of what was parsed."""
+
+import dataclasses
+import gzip
+
+import numpy as np
+import pytest
+
+from peerdescent.datasets import SETS, cache, formats, load
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PEERDESCENT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("PEERDESCENT_DATA", raising=False)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def no_parsing(monkeypatch):
+    """Call it to make every reader fail: what still loads comes from the cache."""
+
+    def forbid(*_, **__):
+        raise AssertionError("parsed again")
+
+    def arm():
+        for reader in ("read_csv", "read_libsvm", "read_idx", "read_openml", "read_file"):
+            monkeypatch.setattr(formats, reader, forbid)
+
+    return arm
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def idx(array):
+    return b"\0\0\x08" + bytes([array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.tobytes()
+
+
+def test_idx(tmp_path, monkeypatch):
+    monkeypatch.setitem(SETS, "mnist", dataclasses.replace(SETS["mnist"], shape=(3, 4)))
+    images, labels = np.arange(12, dtype=np.uint8).reshape(3, 2, 2), np.array([4, 9, 1], np.uint8)
+    parts = [images[:2], labels[:2], images[2:], labels[2:]]
+    for name, part in zip(SETS["mnist"].files, parts, strict=True):
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(idx(part)))
+    data = load("mnist", data_dir=tmp_path, normalise=False)
+    np.testing.assert_allclose(data.features * 255, images.reshape(3, 4), rtol=1e-6)
+    assert data.labels.tolist() == [-1, 1, 1]
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(b"not an image")
+    with pytest.raises(ValueError, match="train-images-idx3-ubyte as an IDX file: it does not start with the mark"):
+        load("mnist", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "features", "labels"),
+    [
+        ("1,2,0\n3,4,1\n", -1, [[1, 2], [3, 4]], [0, 1]),
+        ("a,b,y\n1,2,0\n3,4,1\n", -1, [[1, 2], [3, 4]], [0, 1]),
+        ("y,a,b\n0,1,2\n1,3,4\n", "y", [[1, 2], [3, 4]], [0, 1]),
+        ("y,a,b\n0,1,2\n1,3,4\n", 0, [[1, 2], [3, 4]], [0, 1]),
+        ("0,1,y\n1,2,5\n3,4,6\n", -1, [[1, 2], [3, 4]], [5, 6]),
+        ("1,2,cat\n3,4,dog\n", -1, [[1, 2], [3, 4]], [0, 1]),
+        ("a,b,y\n1,2,cat\n3,4,dog\n", -1, [[1, 2], [3, 4]], [0, 1]),
+        ("a,b,y\n1,True,3\n3,False,1\n", -1, [[1, 1], [3, 0]], [3, 1]),
+    ],
+)
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_csv(tmp_path, text, target, features, labels, ending):
+    path = tmp_path / f"some{ending}"
+    path.write_bytes(gzip.compress(text.encode()) if ending.endswith("gz") else text.encode())
+    data = load(path, target=target, labels="classes", normalise=False)
+    assert data.name == path.name
+    assert data.features.tolist() == features
+    assert data.labels.tolist() == labels
+
+
+def test_the_cache_knows_the_target(tmp_path):
+    path = write(tmp_path / "some.csv", "y,a,z\n0,5,2\n1,5,4\n")
+    assert load(path, labels="classes").labels.tolist() == [2, 4]
+    assert load(path, labels="classes", target=0).labels.tolist() == [0, 1]
+
+
+def test_missing_values_become_zero_with_a_warning(tmp_path):
+    path = write(tmp_path / "some.csv", "1,,0\n3,4,1\n")
+    for _ in range(2):
+        with pytest.warns(UserWarning, match=r"some\.csv: 1 missing values \(25\.0%\) are read as 0") as caught:
+            assert load(path, normalise=False).features.tolist() == [[1, 0], [3, 4]]
+        assert caught[0].filename == __file__
+
+
+def test_npz(tmp_path, cache_folder):
+    path = tmp_path / "some.npz"
+    np.savez(path, features=np.eye(2) * 5, labels=np.array([3, 8]))
+    data = load(path)
+    assert data.features.tolist() == [[1, 0], [0, 1]]
+    assert data.labels.tolist() == [-1, 1]
+    assert not cache_folder.exists()
+
+
+def test_libsvm_counts_from_zero_or_one(tmp_path):
+    assert load(write(tmp_path / "zero", "1 0:1\n-1 2:1\n")).dimension == 3
+    assert load(write(tmp_path / "one", "1 1:1\n-1 3:1\n")).dimension == 3
+
+
+CSV, SVM = "1,2,0\n3,4,1\n", "1 1:1\n-1 2:1\n"
+BAD_FILES = [
+    ("some.csv", "a,city,y\n1,Paris,0\n2,Rome,1\n", {}, "column 'city' of some.csv holds 'Paris': features must be"),
+    ("some.csv", "a,b,y\n1,2,0\n2,x,1\n", {}, "column 'b' of some.csv holds 'x'"),
+    ("some.csv", "1,2,0\n2,x,1\n", {}, "column 1 of some.csv holds 'x'"),
+    ("some.csv", "1\n2\n", {}, "some.csv has 2 rows of 1 columns: give features and labels"),
+    ("some.csv", "", {}, "as comma-separated text"),
+    ("some.csv", "1,2\n3,4,5\n", {}, "as comma-separated text"),
+    ("some.csv", "a,y\n", {}, "some.csv has 0 rows of 2 columns"),
+    ("some.csv", "a,y\n1,\n2,1\n", {}, "some.csv has rows without a label"),
+    ("some.csv", "1,inf,1\n1,2,0\n", {"normalise": False}, "holds infinite or missing values"),
+    ("some.csv", CSV, {"target": "z"}, "some.csv has no column 'z': its columns are 0, 1, 2"),
+    ("some.csv", CSV, {"target": 3}, "target=3 is not one of the 3 columns"),
+    ("some.csv", "1,2,0.5\n3,4,1.5\n", {"labels": "classes"}, "has labels such as 0.5: classes are whole numbers"),
+    ("some.csv", "1,2,0\n3,4,1\n5,6,2\n", {}, "has 3 classes (0, 1, 2), and binary labels need two"),
+    ("some.csv", "1,2,0\n3,4,0\n", {}, "has 1 classes (0), and binary labels need two"),
+    ("some.csv", CSV, {"positive": 5}, "positive=5 must be some, but not all, of the classes of some.csv: 0, 1"),
+    ("some.csv", CSV, {"positive": [0, 1]}, "positive=[0, 1] must be some, but not all"),
+    ("some.csv", CSV, {"positive": []}, "positive=[] must be some"),
+    ("some.csv", CSV, {"positive": 1, "labels": "classes"}, "positive=1 has no meaning with labels='classes'"),
+    ("some.csv", CSV, {"labels": "binry"}, "unknown labels 'binry': did you mean 'binary'"),
+    ("some.csv", CSV, {"rows": 3}, "rows=3 is more than the 2 rows of some.csv"),
+    ("some.csv", CSV, {"rows": 0}, "rows=0 must be a whole number, at least 1"),
+    ("some.csv", CSV, {"rows": 1.5}, "rows=1.5 must be a whole number"),
+    ("some.csv", CSV, {"seed": "x"}, "seed='x' must be a whole number, at least 0"),
+    ("some.csv", CSV, {"data_dir": "nowhere"}, "data_dir='nowhere' is not a folder"),
+    ("some.csv.gz", CSV, {}, "as comma-separated text"),
+    ("some.svm", SVM, {"target": 0}, "target=0 names a column, and some.svm is not a .csv file"),
+    (
+        "some.svm",
+        "1 1:-1\n-1 2:1\n",
+        {"scale": True},
+        "some.svm is sparse, and scale=True would fill column 0, whose smallest value is -1",
+    ),
+    ("some.data", CSV, {}, "as LIBSVM text"),
+    ("some", "", {}, "give at least one row and one feature"),
+    ("some.svm.gz", SVM, {}, "as LIBSVM text"),
+    ("some.npz", "", {}, "as a NumPy archive"),
+    ("some.npz", "text", {}, "as a NumPy archive"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "options", "message"), BAD_FILES)
+def test_bad_file(tmp_path, name, text, options, message):
+    path = write(tmp_path / name, text)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        load(path, **options)
+    assert message in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": np.eye(2)}, "some.npz holds x: save features and labels"),
+        ({"features": np.eye(2), "labels": np.ones(3)}, "one label per row"),
+        ({"features": np.ones(2), "labels": np.ones(2)}, "give numbers (N, p)"),
+        ({"features": np.array([["a"], ["b"]]), "labels": np.ones(2)}, "give numbers (N, p)"),
+        ({"features": np.array([[None]]), "labels": np.ones(1)}, "cannot read"),
+    ],
+)
+def test_bad_npz(tmp_path, arrays, message):
+    np.savez(tmp_path / "some.npz", **arrays)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        load(tmp_path / "some.npz", rows=1)
+    assert message in str(caught.value)
+
+
+def test_scale_dense_and_sparse_agree(tmp_path):
+    dense = load(write(tmp_path / "some.csv", "5,0,7,0\n9,4,7,1\n7,0,7,0\n"), scale=True, normalise=False)
+    text = "0 1:5 3:7\n1 1:9 2:4 3:7\n0 1:7 3:7\n"
+    sparse = load(write(tmp_path / "some.svm", text), scale=True, normalise=False)
+    assert dense.features.tolist() == [[0, 0, 0], [1, 1, 0], [0.5, 0, 0]]
+    assert sparse.features.toarray().tolist() == dense.features.tolist()
+
+
+def test_scale_looks_at_the_whole_set(tmp_path):
+    path = write(tmp_path / "some.csv", "0,0\n10,1\n5,0\n")
+    values = {load(path, scale=True, normalise=False, rows=1, seed=seed).features.item() for seed in range(20)}
+    assert values == {0.0, 0.5, 1.0}
+
+
+@pytest.mark.parametrize("name", ["some.csv", "some.svm"])
+def test_rows_are_normalised_and_zero_rows_stay(tmp_path, name):
+    text = "3,4,0\n0,0,1\n" if name.endswith("csv") else "0 1:3 2:4\n1\n"
+    features = load(write(tmp_path / name, text)).features
+    dense = features if isinstance(features, np.ndarray) else features.toarray()
+    np.testing.assert_allclose(dense, [[0.6, 0.8], [0, 0]], rtol=1e-6)
+
+
+# The cache.
+
+
+def test_parsed_once_and_again_when_the_file_changes(tmp_path, no_parsing, cache_folder):
+    path = write(tmp_path / "some.csv", CSV)
+    first = load(path)
+    assert [file.suffix for file in cache_folder.iterdir()] == [".npz"]
+    no_parsing()
+    again = load(path)
+    assert np.array_equal(first.features, again.features)
+    assert np.array_equal(first.labels, again.labels)
+    write(path, "1,2,0\n3,4,1\n5,6,1\n")
+    with pytest.raises(AssertionError, match="parsed again"):
+        load(path)
+
+
+def test_the_cache_is_for_one_version_of_the_parser(tmp_path, monkeypatch, no_parsing):
+    path = write(tmp_path / "some.csv", CSV)
+    load(path)
+    no_parsing()
+    monkeypatch.setattr(cache, "PARSER_VERSION", cache.PARSER_VERSION + 1)
+    with pytest.raises(AssertionError, match="parsed again"):
+        load(path)
+
+
+@pytest.mark.parametrize("name", ["some.csv", "some.svm"])
+@pytest.mark.parametrize("damage", ["empty", "text", "half", "flipped"])
+def test_a_damaged_cache_is_rebuilt(tmp_path, cache_folder, name, damage, no_parsing):
+    path = write(tmp_path / name, CSV if name.endswith("csv") else SVM)
+    first = load(path)
+    (file,) = cache_folder.iterdir()
+    good = file.read_bytes()
+    flipped = bytearray(good)
+    flipped[len(good) // 3] ^= 255
+    file.write_bytes(
+        {"empty": b"", "text": b"hello", "half": good[: len(good) // 2], "flipped": bytes(flipped)}[damage]
+    )
+    assert (load(path).features != first.features).sum() == 0
+    no_parsing()
+    assert (load(path).features != first.features).sum() == 0
+
+
+def test_without_a_cache_it_just_loads(tmp_path, monkeypatch):
+    blocked = write(tmp_path / "blocked", "a file, where the folder should be")
+    monkeypatch.setenv("PEERDESCENT_CACHE", str(blocked))
+    assert len(load(write(tmp_path / "some.csv", CSV))) == 2
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch, cache_folder):
+    def full(*_, **__):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    assert len(load(write(tmp_path / "some.csv", CSV))) == 2
+    assert list(cache_folder.iterdir()) == []
+
+
+def test_the_cache_is_the_users_unless_moved(monkeypatch):
+    monkeypatch.delenv("PEERDESCENT_CACHE")
+    assert cache.cache_folder().name == "peerdescent"

@@ -1,0 +1,151 @@
+"""Every named method against naive per-node loops, written from the mathematics with no code of the package but its draws."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import assert_close, small_logistic, states
+
+import peerdescent as peer
+from peerdescent.problems.keys import below, node_keys
+
+NODES, STEPS, STRENGTH = 6, 200, 0.01
+
+
+class Nodes:
+    """Node-by-node arithmetic: the oracle of non-convex logistic regression, and the sum over neighbours."""
+
+    def __init__(self, problem, w, seed):
+        self.rows, self.w, self.n = np.asarray(problem.data.rows, dtype=float), w, problem.nodes
+        self.p, self.m, self.seed = problem.dimension, self.rows.shape[1], seed
+
+    def zeros(self):
+        return [np.zeros(self.p) for _ in range(self.n)]
+
+    def draw(self, t, batch):
+        keys = node_keys(jnp.uint32(self.seed), jnp.arange(self.n), jnp.asarray(t))
+        return np.asarray(jax.vmap(lambda key: below(key, jnp.asarray(self.m), batch))(keys))
+
+    def grads(self, x, sample):
+        result = []
+        for i in range(self.n):
+            total = np.zeros(self.p)
+            for j in sample[i]:
+                row = self.rows[i, j]
+                total += -row / (1 + np.exp(row @ x[i]))
+            result.append(total / len(sample[i]) + STRENGTH * 2 * x[i] / (1 + x[i] ** 2) ** 2)
+        return result
+
+    def exact(self, x):
+        return self.grads(x, [range(self.m)] * self.n)
+
+    def mix(self, x):
+        return [sum(self.w[i, j] * x[j] for j in range(self.n)) for i in range(self.n)]
+
+    def combine(self, function, *vectors):
+        return [function(*parts) for parts in zip(*vectors, strict=True)]
+
+
+def sgd(nodes, x, t, batch):
+    return nodes.grads(x[t], nodes.draw(t, batch))
+
+
+def recursion(nodes, x, v, t, batch, keep):
+    xi = nodes.draw(t, batch)
+    new, old = nodes.grads(x[t], xi), nodes.grads(x[t - 1], xi)
+    return nodes.combine(lambda g, h, w: g + keep * (w - h), new, old, v[t - 1])
+
+
+def spider(nodes, x, v, t, batch, period, large_batch):
+    if t % period:
+        return recursion(nodes, x, v, t, batch, 1.0)
+    return nodes.exact(x[t]) if large_batch is None else sgd(nodes, x, t, large_batch)
+
+
+def naive(name, q, nodes):
+    """x_0, ..., x_T by the formulas of the named method with parameters q."""
+    x, v, y, u = [nodes.zeros()], [], [nodes.zeros()], [nodes.zeros()]
+    for t in range(STEPS):
+        if name in ("dsgd", "d2", "gt-dsgd", "d-pd-sgd"):
+            v.append(sgd(nodes, x, t, q["batch"]))
+        elif name == "gt-hsgd":
+            first = t == 0
+            v.append(
+                sgd(nodes, x, 0, q["initial_batch"]) if first else recursion(nodes, x, v, t, q["batch"], 1 - q["beta"])
+            )
+        else:
+            v.append(spider(nodes, x, v, t, q["batch"], q["period"], q.get("large_batch")))
+
+        before = v[t - 1] if t else nodes.zeros()
+        if name == "dsgd":
+            x.append(nodes.combine(lambda m, g: m - q["alpha"] * g, nodes.mix(x[t]), v[t]))
+        elif name in ("d2", "d-spider-sfo"):
+            if t == 0:
+                x.append(nodes.mix(nodes.combine(lambda z, g: z - q["alpha"] * g, x[0], v[0])))
+            else:
+                inner = nodes.combine(
+                    lambda z, zz, g, gg: 2 * z - zz - q["alpha"] * (g - gg), x[t], x[t - 1], v[t], v[t - 1]
+                )
+                x.append(nodes.mix(inner))
+        elif name in ("gt-dsgd", "gt-sarah", "gt-hsgd"):
+            y.append(nodes.mix(nodes.combine(lambda a, b, c: a + b - c, y[t], v[t], before)))
+            x.append(nodes.mix(nodes.combine(lambda z, a: z - q["alpha"] * a, x[t], y[t + 1])))
+        elif name == "d-get":
+            y.append(nodes.combine(lambda a, b, c: a + b - c, nodes.mix(y[t]), v[t], before))
+            x.append(nodes.combine(lambda m, a: m - q["alpha"] * a, nodes.mix(x[t]), y[t + 1]))
+        elif name == "d-pd-sgd":
+            apart = nodes.combine(lambda z, m: z - m, x[t], nodes.mix(x[t]))
+            x.append(
+                nodes.combine(
+                    lambda z, a, d, g: z - q["eta"] * (q["alpha"] * a + q["kappa"] * d + g), x[t], apart, u[t], v[t]
+                )
+            )
+            u.append(nodes.combine(lambda d, a: d + q["eta"] * q["kappa"] * a, u[t], apart))
+    return np.array(x)
+
+
+PARAMETERS = {
+    "dsgd": {"alpha": 0.3, "batch": 2},
+    "d2": {"alpha": 0.3, "batch": 2},
+    "gt-dsgd": {"alpha": 0.3, "batch": 2},
+    "d-pd-sgd": {"eta": 0.2, "alpha": 0.7, "kappa": 0.4, "batch": 2},
+    "d-get": {"alpha": 0.2, "period": 7, "batch": 2, "large_batch": 5},
+    "d-spider-sfo": {"alpha": 0.2, "period": 7, "batch": 2, "large_batch": 5},
+    "gt-sarah": {"alpha": 0.2, "period": 7, "batch": 2},
+    "gt-hsgd": {"alpha": 0.3, "beta": 0.1, "batch": 2, "initial_batch": 5},
+}
+NETWORKS = {
+    "ring": peer.Network(peer.topology.ring(NODES)),
+    "directed-exponential": peer.Network(peer.topology.directed_exponential(NODES)),
+}
+NEED_SYMMETRY = {"d2", "d-pd-sgd", "d-spider-sfo"}
+
+
+@pytest.mark.parametrize("topology", NETWORKS)
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_method_equals_naive_loops(name, topology):
+    problem, network = small_logistic(NODES, strength=STRENGTH), NETWORKS[topology]
+    method = peer.methods.METHODS[name].build(**PARAMETERS[name])
+    if topology == "directed-exponential" and name in NEED_SYMMETRY:
+        with pytest.raises(ValueError, match=f"{name} needs a symmetric weight matrix; directed-exponential is not"):
+            peer.run(method, problem, network, steps=2)
+        return
+    expected = naive(name, PARAMETERS[name], Nodes(problem, network.W, seed=5))
+    actual = [state.x for state in states(method, problem, network, STEPS, seed=5)]
+    for t in range(STEPS):
+        assert_close(actual[t], expected[t + 1])
+    assert np.ptp(expected[-1], axis=0).max() > 1e-6, "the nodes agree so well that the network was not tested"
+
+
+@pytest.mark.parametrize("name", ["gt-hsgd", "d-get"])
+def test_run_ends_where_the_loops_end(name):
+    problem, network = small_logistic(NODES, strength=STRENGTH), NETWORKS["ring"]
+    method = peer.methods.METHODS[name].build(**PARAMETERS[name])
+    trace = peer.run(method, problem, network, steps=STEPS, seed=5, precision=64, record=7)
+    assert_close(trace.x, naive(name, PARAMETERS[name], Nodes(problem, network.W, seed=5))[-1])
+
+
+def test_named_methods_are_all_here():
+    assert set(PARAMETERS) == set(peer.methods.METHODS)
