@@ -100,6 +100,14 @@ def test_npz(tmp_path, cache_folder):
     assert not cache_folder.exists()
 
 
+def test_half_an_npz(tmp_path):
+    path = tmp_path / "some.npz"
+    np.savez(path, features=np.eye(2), labels=np.ones(2))
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(ValueError, match=r"cannot read .*some\.npz as a NumPy archive: File is not a zip file"):
+        load(path)
+
+
 def test_libsvm_counts_from_zero_or_one(tmp_path):
     assert load(write(tmp_path / "zero", "1 0:1\n-1 2:1\n")).dimension == 3
     assert load(write(tmp_path / "one", "1 1:1\n-1 3:1\n")).dimension == 3

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Optional, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -26,7 +26,8 @@ EPOCHS = 30.0
 KINDS = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false"}
 
 
-def _option(default: Any, panel: str, text: str, choices: tuple[Any, ...] = (), shown: str = "") -> Any:
+def _option(default: Any, panel: str, text: str, choices: tuple[Any, ...] = (), shown: str | None = None) -> Any:
+    shown = shown if shown is not None else "" if default is None or default is False else str(default)
     return field(default=default, metadata={"panel": panel, "help": text, "choices": choices, "shown": shown})
 
 
@@ -34,7 +35,7 @@ def _option(default: Any, panel: str, text: str, choices: tuple[Any, ...] = (), 
 class Options:
     """All that `run` and `compare` can be told, besides methods."""
 
-    data: str = _option("digits", "Data", "Named set (see `peerdescent list data`) or a LIBSVM, CSV or NPZ file.")
+    data: str = _option("digits", "Data", "A named set (see `list data`), or a LIBSVM, CSV or NPZ file.")
     data_dir: str | None = _option(None, "Data", "Folder to look for data in.")
     rows: int | None = _option(None, "Data", "Keep that many rows, chosen by the seed.", shown="all")
     positive: str | None = _option(None, "Data", "Classes counted as +1, as in 1,3,5.", shown="the set's own")
@@ -44,7 +45,7 @@ class Options:
     concentration: float | None = _option(None, "Data", "Of the Dirichlet: small is skewed.", shown="0.5")
     strength: float = _option(1e-4, "Problem", "Weight of the regulariser.")
     regulariser: str = _option("nonconvex", "Problem", "The paper's, or another.", ("nonconvex", "l2", "none"))
-    topology: str = _option("exponential", "Network", "See `peerdescent list topologies`.")
+    topology: str = _option("exponential", "Network", "See `list topologies`.")
     weights: str | None = _option(
         None, "Network", "Weight rule.", ("lazy", "metropolis", "equal"), shown="the network's own"
     )
@@ -52,7 +53,7 @@ class Options:
     epochs: float | None = _option(None, "Run", "Length, in passes over the local data.", shown=f"{EPOCHS:g}")
     steps: int | None = _option(None, "Run", "Length in iterations, instead of epochs.")
     seed: int = _option(0, "Run", "For rows, partition and samples.")
-    engine: str = _option("stacked", "Run", "See `peerdescent list engines`.", tuple(ENGINES))
+    engine: str = _option("stacked", "Run", "See `list engines`.", tuple(ENGINES))
     precision: int = _option(32, "Run", "Bits of a number.", (32, 64))
     record: int = _option(100, "Run", "Number of points recorded.")
     grid: str = _option("even", "Run", "Spacing of those points.", ("even", "log"))
@@ -77,23 +78,25 @@ def with_options(command: Callable[..., int]) -> Callable[..., int]:
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
     kinds, shared = _kinds(), []
     for f in fields(Options):
-        choices, flag = f.metadata["choices"], "--" + f.name.replace("_", "-")
+        choices, shown = f.metadata["choices"], f.metadata["shown"]
         info = typer.Option(
-            flag,
-            help=f.metadata["help"],
+            "--" + f.name.replace("_", "-"),
+            help=f.metadata["help"] + (f" [dim](default: {shown})[/dim]" if shown else ""),
             rich_help_panel=f.metadata["panel"],
             metavar="|".join(map(str, choices)) or None,
-            show_default=f.metadata["shown"] or (str(f.default) if f.default else False),
         )
-        annotation = Annotated[Optional[kinds[f.name]], info]  # noqa: UP045 (the operand is known at run time only)
+        kind: Any = kinds[f.name]
+        annotation = Annotated[kind | None, info]
         shared.append(inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
     wrapper.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
     return wrapper
 
 
-def read(path: str | Path, key: str) -> dict[str, Any]:
-    """The values in a TOML file, by field name; `key` is how it gives its methods: "method" or "methods"."""
-    path = Path(path)
+def read(file: str | Path | None, key: str) -> dict[str, Any]:
+    """The values in a TOML file (none: none), by field name; `key` gives its methods: "method" or "methods"."""
+    if file is None:
+        return {}
+    path = Path(file)
     require(path.is_file(), f"no config file {path}: give the path of a TOML file")
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -105,7 +108,9 @@ def read(path: str | Path, key: str) -> dict[str, Any]:
     for written, value in table.items():
         if written not in known:
             raise unknown(f"key in {path}", written, known)
-        values[known[written]] = _typed(f"{written} = {json.dumps(value, default=str)} in {path}", value, kinds, written)
+        values[known[written]] = _typed(
+            f"{written} = {json.dumps(value, default=str)} in {path}", value, kinds, written
+        )
     return values
 
 

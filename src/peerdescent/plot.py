@@ -60,7 +60,7 @@ def comparison(traces: Mapping[str, Trace]) -> Figure:
         ("bytes", "loss", r"loss $F(\bar{x})$"),
     )
     for axes, (x, y, label) in zip(figure.subplots(2, 2).flat, panels, strict=True):
-        if x == time:
+        if x == time and axes is not figure.axes[0]:
             axes.sharex(figure.axes[0])
         for index, (name, trace) in enumerate(traces.items()):
             _line(axes, index, name, trace, x, y)
@@ -115,7 +115,7 @@ def _cut_escapes(axes: Axes, traces: Mapping[str, Trace]) -> None:
     start, low = max(float(losses.iloc[0]) for losses in tables), min(float(losses.min()) for losses in tables)
     reach = start - low
     escaped = [bool((losses > start + reach).any()) for losses in tables]
-    if any(escaped) and not all(escaped):
+    if reach > 0 and any(escaped) and not all(escaped):
         axes.set_ylim(low - 0.1 * reach, start + reach)
 
 
@@ -177,7 +177,7 @@ def _draw(axes: Axes, network: Network, turn: int, places: np.ndarray, scale: fl
     spacing = 0.5 if network.name in LATTICES else min(0.5, 2 * math.pi / network.n)
     diameter = min(20.0, 0.62 * spacing * scale * 72)
     crowd = 1 if network.name in LATTICES else len(links)
-    ink = {"color": COLOURS[0], "alpha": float(np.clip(80 / max(1, crowd), 0.12, 0.75))}
+    ink: dict[str, Any] = {"color": COLOURS[0], "alpha": float(np.clip(80 / max(1, crowd), 0.12, 0.75))}
     if network.is_directed and len(links) <= ARROWS:
         for j, i in links:
             arrow = FancyArrowPatch(
@@ -194,10 +194,12 @@ def _draw(axes: Axes, network: Network, turn: int, places: np.ndarray, scale: fl
     else:
         lines = [line for j, i in links if j < i or network.is_directed for line in _segments(network, places, j, i)]
         axes.add_collection(LineCollection(lines, linewidths=1.2, **ink))
-    axes.scatter(*places.T, s=diameter**2, color="white", edgecolors=COLOURS[0], linewidths=1.3, zorder=3)
+    axes.scatter(
+        places[:, 0], places[:, 1], s=diameter**2, color="white", edgecolors=COLOURS[0], linewidths=1.3, zorder=3
+    )
     if network.n <= LABELLED:
-        for node, place in enumerate(places):
-            axes.text(*place, str(node), ha="center", va="center", fontsize=min(9, 0.5 * diameter), zorder=4)
+        for node, (x, y) in enumerate(places):
+            axes.text(x, y, str(node), ha="center", va="center", fontsize=min(9, 0.5 * diameter), zorder=4)
     (left, low), (right, high) = places.min(axis=0) - MARGIN, places.max(axis=0) + MARGIN
     axes.set(xlim=(left, right), ylim=(low, high))
 

@@ -186,6 +186,7 @@ def run(
     import numpy as np
 
     from peerdescent import engines
+    from peerdescent.progress import choose
     from peerdescent.record import costs, recording_steps, visited
 
     check(method, problem, network)
@@ -203,12 +204,11 @@ def run(
     with jax.enable_x64(precision == 64), jax.default_matmul_precision("highest"):
         start = _starting_point(x0, problem, dtype)
         machine = engines.make(engine, method, problem, network, seed, dtype)
-        clock = time.perf_counter()
-        machine.warm_up(start)
-        keeper = _Keeper(machine, problem, spent, dtype, start, identity, time.perf_counter() - clock)
-        bar = _progress(progress)
+        keeper = _Keeper(machine, problem, spent, dtype, start, identity)
+        bar = choose(progress)
         bar.begin(method.name, total)
         try:
+            keeper.warm_up()
             if resume is None:
                 keeper.begin(visited(seed, -1, 0, problem.nodes))
             else:
@@ -220,6 +220,8 @@ def run(
                 if keeper.diverged():
                     return keeper.trace(Status.diverged, f"loss {keeper.loss:g} at step {right}")
         except KeyboardInterrupt:
+            if not keeper.rows:
+                raise
             return keeper.trace(Status.interrupted)
         except NotFinite as error:
             return keeper.trace(Status.diverged, str(error))
@@ -232,16 +234,21 @@ class _Keeper:
     """Keeps what a run has recorded, and the last state that was recorded, safe from an interruption."""
 
     def __init__(
-        self, machine: Any, problem: Problem, spent: Any, dtype: Any, x0: Any, identity: Identity, compiling: float
+        self, machine: Any, problem: Problem, spent: Any, dtype: Any, x0: np.ndarray, identity: Identity
     ) -> None:
         self.machine, self.problem, self.spent, self.dtype, self.x0 = machine, problem, spent, dtype, x0
-        self.identity, self.compiling = identity, compiling
+        self.identity, self.compiling = identity, 0.0
         self.rows: list[dict[str, float]] = []
         self.step, self.seconds, self.state, self.x, self.x_tilde = 0, 0.0, None, x0, x0[0]
 
     @property
     def loss(self) -> float:
         return self.rows[-1]["loss"]
+
+    def warm_up(self) -> None:
+        clock = time.perf_counter()
+        self.machine.warm_up(self.x0)
+        self.compiling = time.perf_counter() - clock
 
     def begin(self, move: tuple[int, int] | None) -> None:
         assert move is not None
@@ -364,12 +371,6 @@ def _starting_point(x0: Any, problem: Problem, dtype: Any) -> np.ndarray:
     require(x0.shape in (shape, shape[1:]), f"x0 has shape {x0.shape}: must be {shape[1:]}, or {shape} for a point a node")
     require(bool(np.isfinite(x0).all()), "x0 has values that are not finite: give a finite starting point")
     return np.broadcast_to(x0, shape).copy()
-
-
-def _progress(progress: Any) -> Any:
-    from peerdescent.progress import choose
-
-    return choose(progress)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -9,6 +9,7 @@ import bz2
 import gzip
 import http.client
 import warnings
+import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -55,7 +56,9 @@ def read_libsvm(paths: Sequence[Path], features: int | None = None) -> Table:
     from scipy.sparse import csr_array, vstack
     from sklearn.datasets import load_svmlight_files
 
-    with _reading(paths[0], "LIBSVM text (label index:value ...); other kinds are told by .csv and .npz"):
+    with _reading(
+        " and ".join(map(str, paths)), "LIBSVM text (label index:value ...); other kinds are told by .csv and .npz"
+    ):
         parts = load_svmlight_files([str(path) for path in paths], n_features=features, dtype=np.float32)
     return csr_array(vstack(parts[0::2], format="csr")), np.concatenate(parts[1::2])
 
@@ -194,8 +197,8 @@ def _some(names: Sequence[object], most: int = 10) -> str:
 
 
 @contextmanager
-def _reading(path: Path, kind: str) -> Iterator[None]:
+def _reading(source: Path | str, kind: str) -> Iterator[None]:
     try:
         yield
-    except (ValueError, OSError, EOFError, KeyError, IndexError, zlib.error) as error:
-        raise ValueError(f"cannot read {path} as {kind}: {error}") from None
+    except (ValueError, OSError, EOFError, KeyError, IndexError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"cannot read {source} as {kind}: {error}") from None

@@ -91,10 +91,13 @@ def load(
 
 
 def _folders(data_dir: str | os.PathLike[str] | None) -> list[Path]:
-    if data_dir is not None:
-        require(Path(data_dir).is_dir(), f"data_dir={str(data_dir)!r} is not a folder: create it, or leave it out")
     given = (data_dir, os.environ.get("PEERDESCENT_DATA"), cache_folder())
-    return [Path(folder).expanduser() for folder in given if folder]
+    folders = [Path(folder).expanduser() for folder in given if folder]
+    require(
+        data_dir is None or folders[0].is_dir(),
+        f"data_dir={str(data_dir)!r} is not a folder: create it, or leave it out",
+    )
+    return folders
 
 
 def _path(name_or_path: str | os.PathLike[str], folders: list[Path]) -> Path:

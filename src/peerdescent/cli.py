@@ -1,0 +1,352 @@
+"""The command line: `run`, `compare`, `network`, `list`.
+
+Results go to standard output, as a table, CSV or JSON, so that they can be piped; progress, notes and errors go to
+standard error. Everything heavy is imported inside functions, so that `--help` answers at once. Bad input is one line
+and exit status 2, by `main`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from peerdescent import config as settings
+from peerdescent import console
+from peerdescent.config import Options, with_options
+from peerdescent.errors import require, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from peerdescent.network import Network
+    from peerdescent.problems import Problem
+    from peerdescent.run import Trace
+
+RESUMABLE = ("epochs", "steps", "record", "grid", "out", "format", "quiet")
+
+app = typer.Typer(
+    help="Decentralized stochastic optimization: nodes with private data descend together, with no server.",
+    epilog="""[bold]Start with[/bold]
+peerdescent run gt-hsgd
+peerdescent compare dsgd gt-dsgd gt-hsgd --out runs/first""",
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Config = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE.toml", help="Options from a file, its keys the flags; flags beat it."),
+]
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False
+) -> None:
+    """Answer `--version`, and help where nothing is asked."""
+    if version:
+        import peerdescent
+
+        print(f"peerdescent {peerdescent.__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help(), nl=False)
+
+
+@app.command(
+    "run",
+    epilog="""[bold]Examples[/bold]
+peerdescent run gt-hsgd --epochs 10
+peerdescent run 'gt-hsgd\\[alpha=0.5,beta=0.01]' --data a9a --out runs/a
+peerdescent run 'hybrid*exact-diffusion\\[alpha=0.5]' --topology ring
+peerdescent run --config runs/a/config.toml --seed 1 --out runs/b
+peerdescent run --resume --out runs/a --epochs 60
+peerdescent run dsgd --format csv > trace.csv
+
+Exit status: 0 done, 1 diverged, 2 bad input, 130 interrupted by Ctrl-C (what was recorded is shown and written).""",
+)
+@with_options
+def run_command(
+    method: Annotated[
+        str | None,
+        typer.Argument(metavar="METHOD", help="name\\[parameter=value,...]; see `list methods`.", show_default=False),
+    ] = None,
+    config: Config = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out, with its own options.")] = False,
+    *,
+    given: dict[str, Any],
+) -> int:
+    """Run one method and show its trace."""
+    from peerdescent.methods import parse
+
+    file = _earlier(config, method, given) if resume else settings.read(config, "method")
+    selector = method or file.get("method")
+    require(selector is not None, "no method: name one, as in peerdescent run gt-hsgd (see peerdescent list methods)")
+    assert selector is not None
+    file.pop("method", None)
+    options = settings.settle(file, given)
+    parse(selector)
+    folder = _folder(options)
+    problem, network = _experiment(options)
+    trace = _run(selector, options, problem, network, resume=folder if resume else None)
+    console.result(options.format, trace.table, console.trace, method=selector, status=trace.status)
+    if folder:
+        _write(folder, selector, options, trace)
+    _close(trace, options)
+    return {"done": 0, "diverged": 1, "interrupted": 130}[trace.status]
+
+
+@app.command(
+    "compare",
+    epilog="""[bold]Examples[/bold]
+peerdescent compare dsgd gt-dsgd gt-hsgd --epochs 10 --out runs/first
+peerdescent compare 'dsgd\\[alpha=0.1]' 'dsgd\\[alpha=0.5]' --topology ring
+peerdescent compare d2 d-get gt-hsgd --data a9a --format csv > table.csv
+
+With --out: comparison.csv, comparison.png, and a run folder for each method.
+
+Exit status: 0 (also where a method diverged), 2 bad input, 130 interrupted by Ctrl-C.""",
+)
+@with_options
+def compare_command(
+    methods: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="METHOD...", help="Two or more, as for `peerdescent run`.", show_default=False),
+    ] = None,
+    config: Config = None,
+    *,
+    given: dict[str, Any],
+) -> int:
+    """Run several methods on one problem and compare where they end."""
+    from peerdescent.methods import parse
+    from peerdescent.run import check
+
+    file = settings.read(config, "methods")
+    listed = file.pop("methods", [])
+    selectors = [selector.strip() for selector in methods or listed]
+    require(len(selectors) >= 2, f"{len(selectors)} methods to compare: name two or more, as in compare dsgd gt-hsgd")
+    parsed = [str(parse(selector)) for selector in selectors]
+    for index, selector in enumerate(selectors):
+        require(parsed[index] not in parsed[:index], f"{selector} is given twice: leave one out, or change a parameter")
+    options = settings.settle(file, given)
+    folder = _folder(options)
+    problem, network = _experiment(options)
+    for selector in selectors:
+        check(parse(selector), problem, network)
+    traces: dict[str, Trace] = {}
+    for selector, slug in zip(selectors, _slugs(selectors), strict=True):
+        traces[selector] = trace = _run(selector, options, problem, network)
+        if folder:
+            _write(folder / slug, selector, options, trace)
+        if trace.status == "interrupted":
+            break
+    table = _final(traces)
+    console.result(options.format, table, console.comparison)
+    if folder:
+        from peerdescent import plot
+
+        settings.write(folder / "config.toml", options, methods=selectors)
+        table.to_csv(folder / "comparison.csv", index=False)
+        plot.save(plot.comparison(traces), folder / "comparison.png")
+        _note(options, f"written to {folder}; the figure is {folder / 'comparison.png'}")
+    else:
+        _note(options, "nothing was written: add --out DIR for the figure and files")
+    return 130 if trace.status == "interrupted" else 0
+
+
+@app.command(
+    "network",
+    epilog="""[bold]Examples[/bold]
+peerdescent network ring --nodes 20
+peerdescent network torus --nodes 64 --out torus.png
+peerdescent network star --weights metropolis --matrix > W.csv""",
+)
+def network_command(
+    topology: Annotated[str, typer.Argument(metavar="TOPOLOGY", help="See `list topologies`.", show_default=False)],
+    nodes: Annotated[int, typer.Option("--nodes", help="Number of nodes.")] = 20,
+    weights: Annotated[
+        str | None,
+        typer.Option("--weights", metavar="lazy|metropolis|equal", help="Weight rule. \\[default: the network's own]"),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="FILE.png", help="Draw it, as .png, .pdf or .svg.")
+    ] = None,
+    matrix: Annotated[bool, typer.Option("--matrix", help="Print W as CSV instead.")] = False,
+) -> int:
+    """Show what is known about a network: lambda, degrees, which methods it allows."""
+    from peerdescent import topology as topologies
+    from peerdescent.network import Network
+
+    network = Network(topologies.build(topology, nodes), weights)
+    if out:
+        from peerdescent import plot
+
+        plot.save(plot.drawing(network), out)
+    if matrix:
+        import io
+
+        import numpy as np
+
+        text = io.StringIO()
+        for W in network.matrices:
+            np.savetxt(text, W.toarray(), fmt="%.17g", delimiter=",")
+        print(text.getvalue(), end="", flush=True)
+    else:
+        console.make().print(console.facts(network), "", console.permits(network), sep="\n")
+    return 0
+
+
+@app.command("list", epilog="[bold]Examples[/bold]\npeerdescent list\npeerdescent list methods")
+def list_command(
+    section: Annotated[
+        str | None, typer.Argument(metavar="SECTION", help=f"One of {', '.join(console.SECTIONS)}.", show_default=False)
+    ] = None,
+) -> int:
+    """List methods and their parts, topologies, data and engines, with citations."""
+    if section is not None and section not in console.SECTIONS:
+        raise unknown("section", section, console.SECTIONS)
+    for index, name in enumerate([section] if section else console.SECTIONS):
+        console.make().print(*[""] * (index > 0), console.catalogue(name), sep="\n")
+    return 0
+
+
+def _earlier(config: str | None, method: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the run to continue; of the flags, only its length and what is shown may differ."""
+    require("out" in given, "--resume needs --out DIR: the folder of the run to continue")
+    path = Path(given["out"]) / "config.toml"
+    require(config is None, f"--resume reads {path}: leave out --config")
+    require(path.is_file(), f"{given['out']} is not a run folder: it has no config.toml")
+    file = settings.read(path, "method")
+    for name, value in {**given, **({"method": method} if method else {})}.items():
+        same = name in RESUMABLE or value == file.get(name)
+        flag = name.replace("_", "-")
+        require(same, f"{flag} is {value} here and was {file.get(name)} in {path}: leave it out, or start another run")
+    return file
+
+
+def _experiment(options: Options) -> tuple[Problem, Network]:
+    with console.waiting(f"loading {options.data}", options.quiet):
+        from peerdescent import datasets, problems, topology
+        from peerdescent.network import Network
+
+        network = Network(topology.build(options.topology, options.nodes), options.weights)
+        data = datasets.load(
+            options.data,
+            data_dir=options.data_dir,
+            rows=options.rows,
+            seed=options.seed,
+            positive=options.positive and [_class(text) for text in options.positive.split(",")],
+        )
+        partition = data.partition(
+            options.nodes, by=options.partition, seed=options.seed, concentration=options.concentration
+        )
+        return problems.logistic(partition, options.strength, options.regulariser), network
+
+
+def _class(text: str) -> int | str:
+    return int(text) if re.fullmatch(r"\s*[-+]?\d+\s*", text) else text.strip()
+
+
+def _run(selector: str, options: Options, problem: Problem, network: Network, resume: Path | None = None) -> Trace:
+    from peerdescent import run
+    from peerdescent.methods import parse
+    from peerdescent.record import Grid
+
+    with console.waiting(f"compiling {selector}", options.quiet) as spinner:
+        return run(
+            parse(selector),
+            problem,
+            network,
+            steps=options.steps,
+            epochs=options.epochs,
+            seed=options.seed,
+            engine=options.engine,
+            precision=options.precision,
+            record=Grid(options.record, options.grid),
+            progress=console.Compiled(spinner) if spinner else False,
+            resume=resume,
+        )
+
+
+def _folder(options: Options) -> Path | None:
+    """The folder to write to, made now: a long run should not end with finding that it cannot be."""
+    if options.out is None:
+        return None
+    folder = Path(options.out)
+    require(not folder.is_file(), f"--out {folder} is a file: give a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _write(folder: Path, selector: str, options: Options, trace: Trace) -> None:
+    from peerdescent import plot
+
+    folder.mkdir(parents=True, exist_ok=True)
+    settings.write(folder / "config.toml", options, method=selector)
+    trace.save(folder)
+    plot.save(plot.comparison({selector: trace}), folder / "loss.png")
+
+
+def _slugs(selectors: Sequence[str]) -> list[str]:
+    """A folder name for each method: its own name, with the parameters where two share it."""
+    names = [selector.partition("[")[0].strip() for selector in selectors]
+    chosen = [name if names.count(name) == 1 else full for name, full in zip(names, selectors, strict=True)]
+    return [re.sub(r"[^\w.=+-]+", "-", each).strip("-") for each in chosen]
+
+
+def _close(trace: Trace, options: Options) -> None:
+    last = trace.table.iloc[-1]
+    where = f"written to {options.out}" if options.out else "nothing was written: add --out DIR for files and a figure"
+    reached = f"loss {last['loss']:.6g} after {trace.steps:,} steps in {last['seconds']:.2f} s"
+    if trace.status == "diverged":
+        console.say(f"diverged: {trace.message}; try a smaller step size", "warning")
+    elif trace.status == "interrupted" and options.out:
+        where += f"; continue with peerdescent run --resume --out {options.out}"
+    _note(options, f"{trace.status}: {reached}; {where}")
+
+
+def _note(options: Options, text: str) -> None:
+    if not options.quiet:
+        console.say(text)
+
+
+def _final(traces: Mapping[str, Trace]) -> pd.DataFrame:
+    """The last record of each trace, a row a method."""
+    import pandas as pd
+
+    rows = [
+        {"method": name, **trace.table.iloc[-1].to_dict(), "compile_seconds": trace.compile_seconds}
+        | {"status": str(trace.status)}
+        for name, trace in traces.items()
+    ]
+    return pd.DataFrame(rows).astype({"step": int, "rounds": int})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 2 with one line on standard error where the input is bad."""
+    usage_error: Any = typer.BadParameter.__bases__[0]  # which typer keeps to itself
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: console.say(str(message), "warning")
+        try:
+            code = app(args=arguments, prog_name="peerdescent", standalone_mode=False)
+        except usage_error as error:
+            code = _refuse(error.format_message())
+        except OSError as error:
+            code = _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        except ValueError as error:
+            code = _refuse(str(error))
+        except (KeyboardInterrupt, typer.Abort):
+            code = 130
+    sys.exit(code)
+
+
+def _refuse(reason: str) -> int:
+    console.say(reason, "error")
+    return 2

@@ -1,0 +1,128 @@
+"""The books: counted gradients, rounds and bytes equal the table of costs, and the verbs really called."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from conftest import small_logistic, small_quadratic
+
+import peerdescent as peer
+from peerdescent.engines import debug
+from peerdescent.estimators import ESTIMATORS, spider
+from peerdescent.fusions import FUSIONS
+from peerdescent.record import Grid, costs, recording_steps, steps_within
+
+RING = peer.Network(peer.topology.ring(6))
+STEPS, M = 10, 11
+
+# name, parameters, gradients of iterations 0..9 at each node, rounds of each iteration
+TABLE = [
+    ("dsgd", {"batch": 3}, [3] * 10, 1),
+    ("d2", {"batch": 3}, [3] * 10, 1),
+    ("gt-dsgd", {"batch": 3}, [3] * 10, 2),
+    ("d-pd-sgd", {"batch": 3}, [3] * 10, 1),
+    ("gt-hsgd", {"batch": 3, "initial_batch": 32}, [32] + [6] * 9, 2),
+    ("d-get", {"batch": 2, "period": 4, "large_batch": 20}, [20, 4, 4, 4] * 2 + [20, 4], 2),
+    ("d-spider-sfo", {"batch": 2, "period": 4, "large_batch": 20}, [20, 4, 4, 4] * 2 + [20, 4], 1),
+    ("gt-sarah", {"batch": 2, "period": 4}, [M, 4, 4, 4] * 2 + [M, 4], 2),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters", "gradients", "rounds"), TABLE, ids=[row[0] for row in TABLE])
+def test_counts_equal_the_table(name, parameters, gradients, rounds):
+    method, problem = peer.methods.METHODS[name].build(**parameters), small_logistic(samples=M)
+    table = peer.run(method, problem, RING, steps=STEPS, record=range(STEPS + 1)).table
+    assert table["gradients"].tolist() == np.cumsum([0, *gradients]).tolist()
+    assert table["rounds"].tolist() == [rounds * t for t in range(STEPS + 1)]
+    assert table["epoch"].tolist() == pytest.approx((np.cumsum([0, *gradients]) / M).tolist())
+    assert table["bytes"].tolist() == [rounds * t * 2 * problem.dimension * 4 for t in range(STEPS + 1)]
+
+
+def test_every_method_is_in_the_table():
+    assert {row[0] for row in TABLE} == set(peer.methods.METHODS)
+
+
+def test_bytes_follow_degree_precision_and_time():
+    problem = small_quadratic()
+    method = peer.methods.dsgd()
+    star = peer.run(method, problem, peer.Network(peer.topology.star(6)), steps=4, precision=64).table
+    assert star["bytes"].iloc[-1] == pytest.approx(4 * (10 / 6) * problem.dimension * 8)  # 5 edges, both ways
+    sequence = peer.Network([peer.topology.ring(6), peer.topology.complete(6)])
+    table = peer.run(method, problem, sequence, steps=4, record=range(5)).table
+    assert table["bytes"].tolist() == [problem.dimension * 4 * sent for sent in (0, 2, 7, 9, 14)]
+
+
+class Counting(debug.Net):
+    """The verbs of the debug engine, counting what is really computed."""
+
+    def grad(self, x, sample):
+        self.engine.counted["gradients"] += len(sample[0])
+        return super().grad(x, sample)
+
+    def full_grad(self, x):
+        self.engine.counted["gradients"] += M
+        return super().full_grad(x)
+
+    def mix(self, x):
+        self.engine.counted["rounds"] += 1
+        return super().mix(x)
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("estimator", [*ESTIMATORS, "sarah"])
+def test_books_equal_what_is_computed(estimator, fusion):
+    part = spider(3, 2) if estimator == "sarah" else spider(3, 2, 7) if estimator == "spider" else ESTIMATORS[estimator](batch=2)
+    method, problem = peer.compose(part, FUSIONS[fusion]()), small_logistic(samples=M)
+    spent = costs(method, 8, problem.samples, np.array([2.0]))
+    with jax.enable_x64(True):
+        engine = debug.Debug(method, problem, RING, 0, np.dtype("float64"))
+        engine.counted = {"gradients": 0, "rounds": 0}
+        state = method.init(np.zeros((6, problem.dimension)), Counting(engine, 0))
+        for t in range(1, 9):
+            assert engine.counted == {"gradients": spent.gradients[t], "rounds": spent.rounds[t]}
+            state = method.step(state, Counting(engine, t)) if t < 8 else state
+
+
+def test_nested_every_is_counted():
+    def step(state, net):
+        inner = lambda: net.every(4, lambda: net.grad(state, net.sample(100)), lambda: net.grad(state, net.sample(10)))  # noqa: E731
+        return net.every(2, inner, lambda: net.grad(state, net.sample(1)))
+
+    method = peer.Method(lambda x, net: x, step)
+    assert np.diff(costs(method, 9, None, np.zeros(1)).gradients).tolist() == [0, 1, 10, 1, 100, 1, 10, 1, 100]
+
+
+def test_epochs_are_a_budget():
+    method = peer.methods.d_get(period=4, batch=2, large_batch=20)  # iterations cost 20 4 4 4 20 4 4 4 20 ...
+    for budget, steps in [(1, 1), (20, 1), (23.9, 1), (24, 2), (31, 3), (32, 4), (51.9, 4), (52, 5)]:
+        assert steps_within(method, budget, 11) == steps
+    trace = peer.run(method, small_logistic(samples=M), RING, epochs=5, record=3)
+    last = trace.table.iloc[-1]
+    assert last["epoch"] <= 5
+    assert last["epoch"] == 52 / M
+    assert last["step"] == 5
+    long = steps_within(peer.methods.gt_dsgd(), 1e6, 100)
+    assert long == 1_000_000
+
+
+def test_grids():
+    even = recording_steps(10, np.arange(101.0))
+    assert even == list(range(0, 101, 10))
+    log = recording_steps(Grid(5, "log"), np.arange(10_001.0))
+    assert log == [0, 1, 10, 100, 1000, 10_000]
+    assert recording_steps([5, 3, 3], np.arange(9.0)) == [0, 3, 5, 8]
+    spent = costs(peer.methods.d_get(period=70, large_batch=500), 200, 100, np.zeros(1)).gradients
+    by_epochs = recording_steps(4, spent)
+    assert by_epochs != recording_steps(4, np.arange(201.0)), "even in epochs is not even in steps"
+    for step, target in zip(by_epochs, np.linspace(0, spent[-1], 5), strict=True):
+        assert spent[step] >= target - 1e-9
+        assert step == 0 or spent[step - 1] < target
+    with pytest.raises(ValueError, match="unknown spacing 'lin'"):
+        recording_steps(Grid(3, "lin"), np.arange(9.0))
+    with pytest.raises(ValueError, match="record = 0: must be at least 1"):
+        recording_steps(0, np.arange(9.0))
+    with pytest.raises(ValueError, match=r"record has steps 1..99: must lie in 0..8"):
+        recording_steps([1, 99], np.arange(9.0))
+    with pytest.raises(ValueError, match="record is empty"):
+        recording_steps([], np.arange(9.0))

@@ -1,0 +1,124 @@
+"""Named methods and selectors: names, defaults, parameters, and what is refused."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import peerdescent as peer
+from peerdescent import estimators, fusions
+from peerdescent.methods import METHODS, parse
+
+SIGNATURES = {
+    "dsgd": ["alpha", "batch"],
+    "d2": ["alpha", "batch"],
+    "gt-dsgd": ["alpha", "batch"],
+    "d-pd-sgd": ["eta", "alpha", "kappa", "batch"],
+    "d-get": ["alpha", "period", "batch", "large_batch"],
+    "d-spider-sfo": ["alpha", "period", "batch", "large_batch"],
+    "gt-sarah": ["alpha", "period", "batch"],
+    "gt-hsgd": ["alpha", "beta", "batch", "initial_batch"],
+}
+PARTS = {
+    "dsgd": ("sgd", "consensus"),
+    "d2": ("sgd", "exact_diffusion"),
+    "gt-dsgd": ("sgd", "tracking"),
+    "d-pd-sgd": ("sgd", "primal_dual"),
+    "d-get": ("spider", "tracking"),
+    "d-spider-sfo": ("spider", "exact_diffusion"),
+    "gt-sarah": ("spider", "tracking"),
+    "gt-hsgd": ("hybrid", "tracking"),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_named_methods(name):
+    build = getattr(peer.methods, name.replace("-", "_"))
+    assert METHODS[name].build is build
+    assert list(inspect.signature(build).parameters) == SIGNATURES[name]
+    method = build()
+    assert tuple(type(part).__name__ for part in method.parts) == PARTS[name]
+    assert method.name == name
+    assert METHODS[name].citation
+    assert METHODS[name].build.__doc__
+
+
+def test_options_that_tell_relatives_apart():
+    assert parse("d-get").parameters["atc"] is False
+    assert parse("gt-sarah").parameters["atc"] is True
+    assert parse("gt-sarah").parameters["large_batch"] is None
+    assert parse("dsgd").parameters["atc"] is False
+
+
+def test_selectors_round_trip():
+    method = peer.compose(estimators.spider(7, 2, None), fusions.consensus(0.123456789012, atc=True))
+    assert parse(str(method)) == method
+    assert parse(" hybrid * tracking [ alpha = 1e-3 , initial-batch = 8 ] ").parameters["initial_batch"] == 8
+    assert parse("gt-hsgd[]") == peer.methods.gt_hsgd()
+
+
+def test_replace_and_equality():
+    method = peer.methods.gt_hsgd(alpha=0.5, batch=4)
+    other = method.replace(alpha=0.25)
+    assert other.parameters == {**method.parameters, "alpha": 0.25}
+    assert other != method
+    assert other == peer.methods.gt_hsgd(alpha=0.25, batch=4)
+    assert hash(other) == hash(peer.methods.gt_hsgd(alpha=0.25, batch=4))
+    assert set(method.numbers) == {"alpha", "beta"}
+    assert peer.methods.gt_dsgd(alpha=1).numbers == {"alpha": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("selector", "message"),
+    [
+        ("gt-hsg", "unknown method 'gt-hsg': did you mean 'gt-hsgd'"),
+        ("gt_hsgd", "unknown method 'gt_hsgd': did you mean 'gt-hsgd'"),
+        ("hybird*tracking", "unknown estimator 'hybird': did you mean 'hybrid'"),
+        ("hybrid*traking", "unknown fusion 'traking': did you mean 'tracking'"),
+        ("gt-hsgd[alpa=1]", "unknown parameter of gt-hsgd 'alpa': did you mean 'alpha'"),
+        ("sgd*tracking[beta=1]", r"unknown parameter of sgd\*tracking 'beta'"),
+        ("gt-hsgd[alpha]", "'alpha' in 'gt-hsgd\\[alpha\\]' is not of the form parameter=value"),
+        ("gt-hsgd[alpha=x]", "alpha = 'x': must be a number, true, false or none"),
+        ("gt-hsgd[alpha=0.5", "is not of the form name"),
+        ("gt-hsgd[alpha=-1]", "alpha = -1: must be a positive finite number"),
+        ("gt-hsgd[alpha=0]", "alpha = 0: must be a positive finite number"),
+        ("gt-hsgd[alpha=inf]", "alpha = inf: must be a positive finite number"),
+        ("gt-hsgd[alpha=nan]", "alpha = nan: must be a positive finite number"),
+        ("gt-hsgd[alpha=none]", "alpha = None: must be a positive finite number"),
+        ("gt-hsgd[beta=1.5]", r"beta = 1.5: must lie in \[0, 1\]"),
+        ("gt-hsgd[beta=none]", r"beta = None: must lie in \[0, 1\]"),
+        ("gt-hsgd[batch=0]", "batch = 0: must be a whole number of at least 1"),
+        ("gt-hsgd[batch=1.5]", "batch = 1.5: must be a whole number of at least 1"),
+        ("gt-hsgd[batch=true]", "batch = True: must be a whole number of at least 1"),
+        ("gt-hsgd[batch=none]", "batch = None: must be a whole number of at least 1"),
+        ("gt-hsgd[initial_batch=-2]", "initial_batch = -2: must be a whole number"),
+        ("d-get[period=0]", "period = 0: must be a whole number"),
+        ("d-get[large_batch=0]", "large_batch = 0: must be a whole number"),
+        ("d-pd-sgd[eta=-1]", "eta = -1: must be a positive"),
+        ("d-pd-sgd[kappa=0]", "kappa = 0: must be a positive"),
+        ("", "is not of the form name"),
+    ],
+)
+def test_bad_selectors_are_refused(selector, message):
+    with pytest.raises(ValueError, match=message):
+        parse(selector)
+
+
+def test_parts_with_a_shared_parameter_are_refused():
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class greedy(estimators.sgd):
+        alpha: float = 0.1
+
+    with pytest.raises(ValueError, match="greedy and tracking both have a parameter {'alpha'}: rename it"):
+        peer.compose(greedy(), fusions.tracking())
+
+
+def test_methods_made_by_hand_have_no_parameters():
+    method = peer.Method(lambda x, net: x, lambda x, net: x)
+    assert method.numbers == {}
+    assert method == method.replace()
+    with pytest.raises(ValueError, match="custom was made by hand and has no parameters to replace"):
+        method.replace(alpha=1.0)

@@ -1,0 +1,397 @@
+"""The loop: what it records and when, how it ends, what it compiles, and that it can be taken up again."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import assert_close, small_logistic, small_quadratic, small_streaming, states
+
+import peerdescent as peer
+from peerdescent import progress
+from peerdescent.record import COLUMNS, Grid, visited
+
+RING = peer.Network(peer.topology.ring(6))
+GT_HSGD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1)
+
+
+class Spy:
+    """A progress meter that remembers, and that may press Ctrl-C."""
+
+    def __init__(self, interrupt_at: int | None = None):
+        self.seen, self.ended, self.interrupt_at = [], False, interrupt_at
+
+    def begin(self, label, total):
+        self.label, self.total = label, total
+
+    def update(self, step, loss):
+        self.seen.append((step, loss))
+        if self.interrupt_at is not None and step >= self.interrupt_at:
+            raise KeyboardInterrupt
+
+    def end(self):
+        self.ended = True
+
+
+def test_metrics_are_those_of_the_mathematics():
+    problem = small_logistic(strength=0.01)
+    trace = peer.run(GT_HSGD, problem, RING, steps=20, precision=64, record=range(21))
+    assert tuple(trace.table.columns) == COLUMNS
+    kept = states(GT_HSGD, problem, RING, 20)
+    for t, row in trace.table.iterrows():
+        x = kept[t - 1].x if t else np.zeros((6, 5))
+        mean = x.mean(axis=0)
+        assert row["step"] == t
+        assert row["loss"] == pytest.approx(problem.loss(mean), rel=1e-12)
+        assert row["grad_norm"] == pytest.approx(np.linalg.norm(problem.grad(mean)), rel=1e-11)
+        assert row["stationarity"] == pytest.approx(np.mean([np.sum(problem.grad(xi) ** 2) for xi in x]), rel=1e-11)
+        assert row["consensus"] == pytest.approx(np.mean(np.sum((x - mean) ** 2, axis=1)), rel=1e-11)
+        if t:
+            y, v = kept[t - 1].fusion
+            assert row["tracking"] == pytest.approx(np.linalg.norm(y.mean(axis=0) - v.mean(axis=0)), abs=1e-15)
+    assert np.isnan(trace.table["tracking"].iloc[0])
+    assert_close(trace.x_mean, trace.x.mean(axis=0))
+
+
+def test_tracking_error_is_seen_when_the_tracker_is_broken():
+    """The column can be other than zero: a W whose columns do not sum to one loses the mean."""
+
+    class Leaky:
+        def mix(self, x):
+            return 0.9 * x
+
+    from peerdescent.fusions import tracking
+    from peerdescent.method import State
+    from peerdescent.record import tracking_error
+
+    _, memory = tracking(0.1).init(np.ones((3, 2)), np.ones((3, 2)), Leaky())
+    assert tracking_error(State(None, (), memory)) == pytest.approx(0.1 * np.sqrt(2))
+    assert np.isnan(tracking_error(State(None, (), ())))
+
+
+def test_fusions_without_a_tracker_leave_the_column_empty():
+    table = peer.run(peer.methods.dsgd(), small_quadratic(), RING, steps=3).table
+    assert table["tracking"].isna().all()
+
+
+def test_records_do_not_change_the_run():
+    problem = small_logistic()
+    runs = [
+        peer.run(GT_HSGD, problem, RING, steps=300, record=record)
+        for record in (1, 7, Grid(20, "log"), range(301), [3, 150])
+    ]
+    assert all(np.array_equal(runs[0].x, other.x) for other in runs)
+    assert runs[2].table["step"].tolist()[:4] == [0, 1, 2, 3]
+
+
+def test_long_intervals_are_cut_into_pieces_without_a_seam(monkeypatch):
+    from peerdescent.engines import stacked
+
+    problem = small_logistic()
+    whole = peer.run(GT_HSGD, problem, RING, steps=100, precision=64)
+    monkeypatch.setattr(stacked, "DRAWN_AHEAD", 7 * 6 * 4)  # 7 steps of 6 nodes' 4-byte indices
+    assert stacked.Stacked(GT_HSGD, problem, RING, 0, np.float32).chunk == 7
+    assert np.array_equal(peer.run(GT_HSGD, problem, RING, steps=100, precision=64).x, whole.x)
+
+
+def test_x0():
+    problem = small_quadratic(noise=0.0)
+    rng = np.random.default_rng(0)
+    for x0 in (rng.normal(size=5), rng.normal(size=(6, 5))):
+        trace = peer.run(peer.methods.dsgd(0.1), problem, RING, steps=1, x0=x0, precision=64)
+        everywhere = np.broadcast_to(x0, (6, 5))
+        assert_close(trace.x, RING.W @ everywhere - 0.1 * problem.local_grads(everywhere))
+        assert trace.table["loss"].iloc[0] == pytest.approx(problem.loss(everywhere.mean(axis=0)))
+
+
+def test_float32_is_float32_whatever_the_caller_has_enabled():
+    problem = small_logistic()
+    plain = peer.run(GT_HSGD, problem, RING, steps=20)
+    assert plain.x.dtype == np.float32
+    with jax.enable_x64(True):
+        inside = peer.run(GT_HSGD, problem, RING, steps=20)
+    assert inside.x.dtype == np.float32
+    assert np.array_equal(plain.x, inside.x)
+    double = peer.run(GT_HSGD, problem, RING, steps=20, precision=64)
+    assert double.x.dtype == np.float64
+    assert np.abs(double.x - plain.x).max() < 1e-5
+
+
+def test_same_samples_for_all_methods():
+    """Common random numbers: on pure noise, the first estimates of two methods with one seed agree."""
+    problem = small_streaming()
+    left = states(peer.methods.gt_dsgd(0.1), problem, RING, 1, seed=4)[0]
+    right = states(peer.methods.gt_hsgd(0.1), problem, RING, 1, seed=4)[0]
+    assert np.array_equal(left.x, right.x)
+
+
+def count_compilations(action):
+    seen = []
+
+    def listener(event, duration, **_):
+        if event.endswith("backend_compile_duration"):
+            seen.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    try:
+        action()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listener)
+    return len(seen)
+
+
+@pytest.mark.parametrize("name", peer.methods.METHODS)
+def test_a_second_run_with_other_numbers_compiles_nothing(name):
+    problem, network = small_logistic(samples=12), RING
+    build = peer.methods.METHODS[name].build
+    numbers = [k for k in build().numbers if k != "beta"]
+    first = count_compilations(lambda: peer.run(build(), problem, network, steps=30, record=3))
+    assert first > 0, "the counter of compilations counts nothing"
+    other = build(**{k: build().numbers[k] * 2 for k in numbers})
+
+    def again():
+        peer.run(other, problem, network, steps=30, record=3)
+        peer.run(other, problem, network, steps=71, record=Grid(5, "log"), seed=9)
+        peer.run(other, small_logistic(samples=12, strength=0.3), peer.Network(network.W), steps=12)
+
+    assert count_compilations(again) == 0
+
+
+def test_a_whole_number_as_step_size_compiles_nothing():
+    problem = small_quadratic()
+    peer.run(peer.methods.gt_dsgd(alpha=0.5), problem, RING, steps=5)
+    assert count_compilations(lambda: peer.run(peer.methods.gt_dsgd(alpha=1), problem, RING, steps=5)) == 0
+
+
+def test_clock_stops_while_metrics_are_evaluated(monkeypatch):
+    from peerdescent.engines.stacked import Stacked
+
+    evaluate = Stacked.evaluate
+
+    def slow(self, x):
+        time.sleep(0.05)
+        return evaluate(self, x)
+
+    monkeypatch.setattr(Stacked, "evaluate", slow)
+    trace = peer.run(GT_HSGD, small_logistic(), RING, steps=40, record=20)
+    assert (trace.table["seconds"].diff().dropna() >= 0).all()
+    assert trace.table["seconds"].iloc[0] == 0
+    assert 0 < trace.table["seconds"].iloc[-1] < 0.5  # 21 evaluations took over a second
+
+
+def test_diverged_runs_end_with_a_status():
+    problem = small_quadratic()
+    trace = peer.run(peer.methods.gt_dsgd(alpha=50.0), problem, RING, steps=1000, x0=np.ones(5), record=100)
+    assert trace.status is peer.Status.diverged
+    assert trace.steps < 1000
+    assert "loss" in trace.message
+    first, last = trace.table["loss"].iloc[0], trace.table["loss"].iloc[-1]
+    assert not last <= 1e3 * abs(first)
+    assert (trace.table["loss"].iloc[:-1].abs() <= 1e3 * abs(first)).all()
+
+
+def test_nan_is_divergence_and_debug_names_node_step_and_stage():
+    import jax.numpy as jnp
+
+    def root(params, batch):
+        return jnp.mean(jnp.sqrt(batch * params[0]))
+
+    data = np.ones((6, 4))
+    data[3] = -1.0  # node 3 takes the root of a negative number
+    problem = peer.problems.loss(root, np.ones(1), data)
+    fast = peer.run(peer.methods.dsgd(), problem, RING, steps=10)
+    assert fast.status == "diverged"
+    slow = peer.run(peer.methods.dsgd(), problem, RING, steps=10, engine="debug")
+    assert slow.status == "diverged"
+    assert slow.message == "node 3, step 0, grad: the result is not finite"
+
+
+def test_debug_says_where_an_error_came_from():
+    def picky(params, batch):
+        if float(batch.sum()) > 100:
+            raise RuntimeError("too much")
+        return (params**2).sum()
+
+    data = np.ones((6, 4))
+    data[2] = 1000.0
+    problem = peer.problems.loss(picky, np.ones(1), data)
+    with pytest.raises(RuntimeError, match="too much") as caught:
+        with jax.disable_jit():
+            peer.run(peer.methods.dsgd(), problem, RING, steps=3, engine="debug", record=1)
+    assert any("node" in note or "too much" in str(caught.value) for note in getattr(caught.value, "__notes__", [""]))
+
+
+def test_interruption_keeps_what_was_recorded():
+    spy = Spy(interrupt_at=30)
+    trace = peer.run(GT_HSGD, small_logistic(), RING, steps=100, record=10, progress=spy)
+    assert trace.status == "interrupted"
+    assert trace.table["step"].tolist() == [0, 10, 20, 30]
+    assert spy.ended
+    unbroken = peer.run(GT_HSGD, small_logistic(), RING, steps=30, record=3)
+    assert np.array_equal(trace.x, unbroken.x)
+
+
+@pytest.mark.parametrize("where", ["memory", "folder"])
+@pytest.mark.parametrize("name", ["gt-hsgd", "d-spider-sfo", "d-pd-sgd", "dsgd"])
+def test_interrupted_and_resumed_equals_unbroken(name, where, tmp_path):
+    problem, method = small_logistic(), peer.methods.METHODS[name].build()
+    options = {"steps": 100, "record": 10}
+    unbroken = peer.run(method, problem, RING, **options)
+    part = peer.run(method, problem, RING, progress=Spy(interrupt_at=40), **options)
+    earlier = part.save(tmp_path / "run") if where == "folder" else part
+    whole = peer.run(method, problem, RING, resume=earlier, **options)
+    assert whole.status == "done"
+    assert np.array_equal(whole.x, unbroken.x)
+    assert np.array_equal(whole.x_tilde, unbroken.x_tilde)
+    pd.testing.assert_frame_equal(
+        whole.table.drop(columns="seconds"), unbroken.table.drop(columns="seconds"), check_dtype=False, rtol=1e-15
+    )
+    assert whole.table["seconds"].is_monotonic_increasing
+
+
+def test_resuming_what_does_not_fit_is_refused(tmp_path):
+    problem = small_logistic()
+    part = peer.run(GT_HSGD, problem, RING, steps=20)
+    with pytest.raises(ValueError, match="cannot resume: seed is 1 here and was 0"):
+        peer.run(GT_HSGD, problem, RING, steps=40, seed=1, resume=part)
+    with pytest.raises(ValueError, match="cannot resume: method is 'dsgd"):
+        peer.run(peer.methods.dsgd(), problem, RING, steps=40, resume=part)
+    with pytest.raises(ValueError, match="nothing to resume: the earlier run has 20 of 20 steps"):
+        peer.run(GT_HSGD, problem, RING, steps=20, resume=part)
+    with pytest.raises(ValueError, match="is not a run folder: it has no summary.json"):
+        peer.run(GT_HSGD, problem, RING, steps=40, resume=tmp_path)
+
+
+def test_run_folder(tmp_path):
+    trace = peer.run(GT_HSGD, small_logistic(), RING, steps=20, record=4)
+    folder = trace.save(tmp_path / "a" / "b")
+    files = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    assert files == ["checkpoint/state.safetensors", "summary.json", "trace.csv"]
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "done"
+    assert summary["seed"] == 0
+    assert summary["final"]["gradients"] == 1 + 19 * 2
+    assert {"peerdescent", "jax", "python"} <= set(summary["versions"])
+    loaded = peer.Trace.load(folder)
+    assert np.array_equal(loaded.x, trace.x)
+    assert loaded.identity == trace.identity
+    pd.testing.assert_frame_equal(loaded.table, trace.table, check_dtype=False)
+
+
+def test_x_tilde_is_one_of_the_iterates():
+    problem = small_logistic()
+    trace = peer.run(GT_HSGD, problem, RING, steps=40, precision=64, record=4, seed=3)
+    iterates = np.concatenate([np.zeros((1, 6, 5))] + [s.x[None] for s in states(GT_HSGD, problem, RING, 40, seed=3)])
+    assert (np.abs(iterates - trace.x_tilde).max(axis=2) < 1e-14).any()
+
+
+def test_x_tilde_is_uniform_over_steps_and_nodes():
+    """Over seeds, the reservoir picks every step 0..T and every node equally often, whatever the intervals."""
+    grid, nodes, seeds = [-1, 0, 1, 4, 9], 3, 6000
+    steps, picked = np.zeros(10), np.zeros(nodes)
+    for seed in range(seeds):
+        for left, right in zip(grid[:-1], grid[1:], strict=True):
+            chosen = visited(seed, left, right, nodes) or chosen  # noqa: F821
+        steps[chosen[0]] += 1
+        picked[chosen[1]] += 1
+    assert np.sum((steps - seeds / 10) ** 2 / (seeds / 10)) < 27.9  # chi-square, 9 degrees of freedom, p = 0.001
+    assert np.sum((picked - seeds / 3) ** 2 / (seeds / 3)) < 13.8
+
+
+def test_progress_meter_is_told():
+    spy = Spy()
+    trace = peer.run(GT_HSGD, small_logistic(), RING, steps=20, record=4, progress=spy)
+    assert (spy.label, spy.total) == ("gt-hsgd", 20)
+    assert spy.seen == [(int(s), loss) for s, loss in zip(trace.table["step"], trace.table["loss"], strict=True)]
+    assert spy.ended
+
+
+def test_progress_is_a_bar_on_a_terminal_and_silence_elsewhere(monkeypatch, capsys):
+    assert isinstance(progress.choose(None), progress.Silent)
+    assert isinstance(progress.choose(True), progress.Bar)
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    peer.run(GT_HSGD, small_logistic(), RING, steps=20, record=4)
+    assert "gt-hsgd" in terminal.getvalue()
+    assert "loss 0.6" in terminal.getvalue()
+    assert "left" in terminal.getvalue()
+
+
+def test_importing_the_package_does_not_load_jax():
+    code = (
+        "import sys, peerdescent as peer; assert callable(peer.run); import peerdescent.run; assert callable(peer.run);"
+        "assert not {'jax', 'pandas', 'matplotlib', 'networkx'} & set(sys.modules); print(sorted(dir(peer))[:2])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+GOOD = {"steps": 5}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "steps = None, epochs = None: give exactly one of them"),
+        ({"steps": 3, "epochs": 2}, "steps = 3, epochs = 2: give exactly one of them"),
+        ({"steps": 0}, "steps = 0: must be a whole number of at least 1"),
+        ({"steps": 2.5}, "steps = 2.5: must be a whole number"),
+        ({"epochs": -1}, "epochs = -1: must be positive"),
+        ({"epochs": 3}, "quadratic has no epochs, since its samples never end: give steps"),
+        ({**GOOD, "precision": 16}, "precision = 16: must be 32 or 64"),
+        ({**GOOD, "seed": -1}, "seed = -1: must lie in 0"),
+        ({**GOOD, "engine": "stakced"}, "unknown engine 'stakced': did you mean 'stacked'"),
+        ({**GOOD, "x0": np.zeros(4)}, r"x0 has shape \(4,\): must be \(5,\), or \(6, 5\)"),
+        ({**GOOD, "x0": np.full(5, np.nan)}, "x0 has values that are not finite"),
+        ({**GOOD, "record": 0}, "record = 0: must be at least 1 point"),
+        ({**GOOD, "record": [6]}, r"record has steps 6..6: must lie in 0..5"),
+    ],
+)
+def test_bad_runs_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        peer.run(GT_HSGD, small_quadratic(), RING, **options)
+
+
+def test_combinations_that_cannot_work_are_refused():
+    problem = small_quadratic()
+    with pytest.raises(ValueError, match="the problem has 6 nodes and the network 5: partition the data over 5"):
+        peer.run(GT_HSGD, problem, peer.Network(peer.topology.ring(5)), steps=2)
+    with pytest.raises(
+        ValueError, match="d2 needs a symmetric weight matrix; directed-exponential is not symmetric: use gt-dsgd"
+    ):
+        peer.run(peer.methods.d2(), problem, peer.Network(peer.topology.directed_exponential(6)), steps=2)
+    bipartite = peer.Network(peer.topology.ring(6), weights="metropolis").W * 1.2 - 0.2 * np.eye(6)
+    almost = peer.Network(bipartite)
+    assert almost.smallest_eigenvalue < -1 / 3
+    with pytest.raises(ValueError, match=r"d2 needs the smallest eigenvalue of W above -0.333; matrix has -0.6"):
+        peer.run(peer.methods.d2(), problem, almost, steps=2)
+    for engine in ("stacked", "debug"):
+        with pytest.raises(ValueError, match="gt-sarah takes exact local gradients, and samples that come for ever"):
+            peer.run(peer.methods.gt_sarah(), small_streaming(), RING, steps=2, engine=engine)
+
+
+def test_sparse_networks_are_mixed_by_gathering():
+    from peerdescent.engines.stacked import Dense, Gather, Stacked
+
+    n = 60
+    problem, ring = small_quadratic(nodes=n), peer.Network(peer.topology.ring(n))
+    assert isinstance(Stacked(GT_HSGD, problem, ring, 0, np.float32).weights, Gather)
+    assert isinstance(
+        Stacked(GT_HSGD, problem, peer.Network(peer.topology.complete(n)), 0, np.float32).weights, Dense
+    )
+    for network in (ring, peer.Network(peer.topology.one_peer_exponential(n))):
+        fast = states(GT_HSGD, problem, network, 6)[-1].x
+        assert_close(states(GT_HSGD, problem, network, 6, engine="debug")[-1].x, fast)
