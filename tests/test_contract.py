@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from conftest import PROBLEMS, assert_close, states
 
 import peerdescent as peer
+from conftest import PROBLEMS, assert_close, states
 from peerdescent.engines import debug
 from peerdescent.estimators import ESTIMATORS, spider
 from peerdescent.fusions import FUSIONS

@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from conftest import small_logistic, small_quadratic
 
 import peerdescent as peer
+from conftest import small_logistic, small_quadratic
 from peerdescent.engines import debug
 from peerdescent.estimators import ESTIMATORS, spider
 from peerdescent.fusions import FUSIONS
@@ -72,7 +72,13 @@ class Counting(debug.Net):
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("estimator", [*ESTIMATORS, "sarah"])
 def test_books_equal_what_is_computed(estimator, fusion):
-    part = spider(3, 2) if estimator == "sarah" else spider(3, 2, 7) if estimator == "spider" else ESTIMATORS[estimator](batch=2)
+    part = (
+        spider(3, 2)
+        if estimator == "sarah"
+        else spider(3, 2, 7)
+        if estimator == "spider"
+        else ESTIMATORS[estimator](batch=2)
+    )
     method, problem = peer.compose(part, FUSIONS[fusion]()), small_logistic(samples=M)
     spent = costs(method, 8, problem.samples, np.array([2.0]))
     with jax.enable_x64(True):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-from conftest import PROBLEMS, assert_close, small_logistic, small_quadratic, states
 
 import peerdescent as peer
+from conftest import PROBLEMS, assert_close, small_logistic, small_quadratic, states
 from peerdescent.estimators import ESTIMATORS, hybrid, sgd, spider
 from peerdescent.fusions import FUSIONS, consensus, exact_diffusion, tracking
 
@@ -93,7 +95,7 @@ def test_sarah_correction_is_not_zero():
     """The mistake to guard against: x_{t-1} overwritten before it is used makes the correction vanish."""
     problem = small_logistic()
     kept = states(peer.methods.gt_hsgd(0.5, beta=0.1), problem, ring, 20)
-    for older, newer in zip(kept[:-1], kept[1:], strict=True):
+    for older, newer in pairwise(kept):
         assert np.array_equal(newer.estimator.x, older.x)
         assert np.abs(newer.x - newer.estimator.x).max() > 1e-8
     frozen = states(peer.methods.gt_dsgd(0.5), problem, ring, 20)

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import PROBLEMS, assert_close, small_logistic, small_quadratic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import peerdescent as peer
+from conftest import PROBLEMS, assert_close, small_logistic, small_quadratic
 from peerdescent.problems.keys import below, node_keys
 
 
@@ -44,7 +44,7 @@ def test_logistic_by_hand(rng):
     x = rng.normal(size=4)
     rows = [np.asarray(data.features, dtype=float)[i] for i in partition.indices]
     labels = [np.asarray(data.labels, dtype=float)[i] for i in partition.indices]
-    f = np.mean([np.mean(np.log(1 + np.exp(-l * (r @ x)))) for r, l in zip(rows, labels, strict=True)])
+    f = np.mean([np.mean(np.log(1 + np.exp(-sign * (r @ x)))) for r, sign in zip(rows, labels, strict=True)])
     assert problem.loss(x) == pytest.approx(f + 0.2 * np.sum(x**2 / (1 + x**2)), rel=1e-12)
 
 

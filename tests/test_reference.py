@@ -1,4 +1,4 @@
-"""Every named method against naive per-node loops, written from the mathematics with no code of the package but its draws."""
+"""Every named method against naive per-node loops, written from the mathematics; only the draws are the package's."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import assert_close, small_logistic, states
 
 import peerdescent as peer
+from conftest import assert_close, small_logistic, states
 from peerdescent.problems.keys import below, node_keys
 
 NODES, STEPS, STRENGTH = 6, 200, 0.01

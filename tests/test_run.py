@@ -7,14 +7,15 @@ import json
 import subprocess
 import sys
 import time
+from itertools import pairwise
 
 import jax
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import assert_close, small_logistic, small_quadratic, small_streaming, states
 
 import peerdescent as peer
+from conftest import assert_close, small_logistic, small_quadratic, small_streaming, states
 from peerdescent import progress
 from peerdescent.record import COLUMNS, Grid, visited
 
@@ -213,9 +214,10 @@ def test_nan_is_divergence_and_debug_names_node_step_and_stage():
     assert slow.message == "node 3, step 0, grad: the result is not finite"
 
 
-def test_debug_says_where_an_error_came_from():
+@pytest.mark.parametrize(("rows", "where"), [(1, "node 2, step 0, grad"), (4, "node 2, evaluate")])
+def test_debug_says_where_an_error_came_from(rows, where):
     def picky(params, batch):
-        if float(batch.sum()) > 100:
+        if len(batch) == rows and float(batch.sum()) > 100:
             raise RuntimeError("too much")
         return (params**2).sum()
 
@@ -223,9 +225,8 @@ def test_debug_says_where_an_error_came_from():
     data[2] = 1000.0
     problem = peer.problems.loss(picky, np.ones(1), data)
     with pytest.raises(RuntimeError, match="too much") as caught:
-        with jax.disable_jit():
-            peer.run(peer.methods.dsgd(), problem, RING, steps=3, engine="debug", record=1)
-    assert any("node" in note or "too much" in str(caught.value) for note in getattr(caught.value, "__notes__", [""]))
+        peer.run(peer.methods.dsgd(), problem, RING, steps=3, engine="debug", record=1)
+    assert where in caught.value.__notes__
 
 
 def test_interruption_keeps_what_was_recorded():
@@ -265,7 +266,7 @@ def test_resuming_what_does_not_fit_is_refused(tmp_path):
         peer.run(peer.methods.dsgd(), problem, RING, steps=40, resume=part)
     with pytest.raises(ValueError, match="nothing to resume: the earlier run has 20 of 20 steps"):
         peer.run(GT_HSGD, problem, RING, steps=20, resume=part)
-    with pytest.raises(ValueError, match="is not a run folder: it has no summary.json"):
+    with pytest.raises(ValueError, match="is not a run folder: it has no summary"):
         peer.run(GT_HSGD, problem, RING, steps=40, resume=tmp_path)
 
 
@@ -297,7 +298,7 @@ def test_x_tilde_is_uniform_over_steps_and_nodes():
     grid, nodes, seeds = [-1, 0, 1, 4, 9], 3, 6000
     steps, picked = np.zeros(10), np.zeros(nodes)
     for seed in range(seeds):
-        for left, right in zip(grid[:-1], grid[1:], strict=True):
+        for left, right in pairwise(grid):
             chosen = visited(seed, left, right, nodes) or chosen  # noqa: F821
         steps[chosen[0]] += 1
         picked[chosen[1]] += 1
@@ -324,9 +325,9 @@ def test_progress_is_a_bar_on_a_terminal_and_silence_elsewhere(monkeypatch, caps
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    peer.run(GT_HSGD, small_logistic(), RING, steps=20, record=4)
+    trace = peer.run(GT_HSGD, small_logistic(), RING, steps=20, record=4)
     assert "gt-hsgd" in terminal.getvalue()
-    assert "loss 0.6" in terminal.getvalue()
+    assert f"loss {trace.table['loss'].iloc[-1]:.6g}" in terminal.getvalue()
     assert "left" in terminal.getvalue()
 
 
@@ -389,9 +390,7 @@ def test_sparse_networks_are_mixed_by_gathering():
     n = 60
     problem, ring = small_quadratic(nodes=n), peer.Network(peer.topology.ring(n))
     assert isinstance(Stacked(GT_HSGD, problem, ring, 0, np.float32).weights, Gather)
-    assert isinstance(
-        Stacked(GT_HSGD, problem, peer.Network(peer.topology.complete(n)), 0, np.float32).weights, Dense
-    )
+    assert isinstance(Stacked(GT_HSGD, problem, peer.Network(peer.topology.complete(n)), 0, np.float32).weights, Dense)
     for network in (ring, peer.Network(peer.topology.one_peer_exponential(n))):
         fast = states(GT_HSGD, problem, network, 6)[-1].x
         assert_close(states(GT_HSGD, problem, network, 6, engine="debug")[-1].x, fast)

@@ -1,13 +1,13 @@
 """Decentralized stochastic optimization: nodes with private data descend together, with no server.
 
-    import peerdescent as peer
+import peerdescent as peer
 
-    data = peer.datasets.load("digits")
-    problem = peer.problems.logistic(data.partition(20), strength=1e-4)
-    network = peer.Network(peer.topology.exponential(20))
-    method = peer.methods.gt_hsgd(alpha=0.5, beta=0.01, initial_batch=32)
-    trace = peer.run(method, problem, network, epochs=30, seed=0)
-    trace.table
+data = peer.datasets.load("digits")
+problem = peer.problems.logistic(data.partition(20), strength=1e-4)
+network = peer.Network(peer.topology.exponential(20))
+method = peer.methods.gt_hsgd(alpha=0.5, beta=0.01, initial_batch=32)
+trace = peer.run(method, problem, network, epochs=30, seed=0)
+trace.table
 """
 
 from importlib import import_module

@@ -131,7 +131,7 @@ def compare_command(
     file = settings.read(config, "methods")
     listed = file.pop("methods", [])
     selectors = [selector.strip() for selector in methods or listed]
-    require(len(selectors) >= 2, f"{len(selectors)} methods to compare: name two or more, as in compare dsgd gt-hsgd")
+    require(len(selectors) >= 2, "compare needs two methods or more: name them, as in compare dsgd gt-hsgd")
     parsed = [str(parse(selector)) for selector in selectors]
     for index, selector in enumerate(selectors):
         require(parsed[index] not in parsed[:index], f"{selector} is given twice: leave one out, or change a parameter")
@@ -170,7 +170,7 @@ peerdescent network star --weights metropolis --matrix > W.csv""",
 )
 def network_command(
     topology: Annotated[str, typer.Argument(metavar="TOPOLOGY", help="See `list topologies`.", show_default=False)],
-    nodes: Annotated[int, typer.Option("--nodes", help="Number of nodes.")] = 20,
+    nodes: Annotated[str, typer.Option("--nodes", metavar="INT", help="Number of nodes.")] = "20",
     weights: Annotated[
         str | None,
         typer.Option("--weights", metavar="lazy|metropolis|equal", help="Weight rule. \\[default: the network's own]"),
@@ -184,7 +184,7 @@ def network_command(
     from peerdescent import topology as topologies
     from peerdescent.network import Network
 
-    network = Network(topologies.build(topology, nodes), weights)
+    network = Network(topologies.build(topology, settings.number("nodes", nodes, int)), weights)
     if out:
         from peerdescent import plot
 
@@ -296,9 +296,9 @@ def _write(folder: Path, selector: str, options: Options, trace: Trace) -> None:
 
 def _slugs(selectors: Sequence[str]) -> list[str]:
     """A folder name for each method: its own name, with the parameters where two share it."""
-    names = [selector.partition("[")[0].strip() for selector in selectors]
-    chosen = [name if names.count(name) == 1 else full for name, full in zip(names, selectors, strict=True)]
-    return [re.sub(r"[^\w.=+-]+", "-", each).strip("-") for each in chosen]
+    full = [re.sub(r"[^\w.=+-]+", "-", selector).strip("-") for selector in selectors]
+    names = [re.sub(r"[^\w.=+-]+", "-", selector.partition("[")[0]).strip("-") for selector in selectors]
+    return [name if names.count(name) == 1 else longer for name, longer in zip(names, full, strict=True)]
 
 
 def _close(trace: Trace, options: Options) -> None:
@@ -344,6 +344,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             code = _refuse(str(error))
         except (KeyboardInterrupt, typer.Abort):
             code = 130
+        except RuntimeError as error:
+            if "out of memory" not in str(error).lower():
+                raise
+            code = _refuse("out of memory: smaller batches, fewer rows or fewer nodes need less")
     sys.exit(code)
 
 

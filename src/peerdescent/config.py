@@ -23,6 +23,7 @@ from peerdescent.engines import ENGINES
 from peerdescent.errors import require, unknown
 
 EPOCHS = 30.0
+METAVARS = {int: "INT", float: "NUMBER", str: "TEXT", bool: None}
 KINDS = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false"}
 
 
@@ -70,26 +71,39 @@ def _kinds() -> dict[str, type]:
 def with_options(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command a flag for every field of `Options`; it receives in `given` those that were used."""
 
+    kinds = _kinds()
+
     @functools.wraps(command)
     def wrapper(**values: Any) -> int:
-        flags = {f.name: values.pop(f.name) for f in fields(Options)}
-        return command(**values, given={name: value for name, value in flags.items() if value is not None})
+        flags = {name: values.pop(name) for name in kinds}
+        given = {name: number(name, text, kinds[name]) for name, text in flags.items() if text is not None}
+        return command(**values, given=given)
 
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
-    kinds, shared = _kinds(), []
+    shared = []
     for f in fields(Options):
-        choices, shown = f.metadata["choices"], f.metadata["shown"]
+        shown, kind = f.metadata["shown"], kinds[f.name]
         info = typer.Option(
             "--" + f.name.replace("_", "-"),
             help=f.metadata["help"] + (f" [dim](default: {shown})[/dim]" if shown else ""),
             rich_help_panel=f.metadata["panel"],
-            metavar="|".join(map(str, choices)) or None,
+            metavar="|".join(map(str, f.metadata["choices"])) or METAVARS[kind],
         )
-        kind: Any = kinds[f.name]
-        annotation = Annotated[kind | None, info]
+        # Numbers are read by `number`, whose complaints name the value.
+        annotation: Any = Annotated[bool | None, info] if kind is bool else Annotated[str | None, info]
         shared.append(inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
     wrapper.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
     return wrapper
+
+
+def number(name: str, text: Any, kind: type) -> Any:
+    """`text` as an int or float, or a ValueError that names the flag; other kinds pass."""
+    if kind not in (int, float):
+        return text
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"--{name.replace('_', '-')} {text}: must be {KINDS[kind]}") from None
 
 
 def read(file: str | Path | None, key: str) -> dict[str, Any]:
@@ -142,8 +156,8 @@ def settle(file: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
         values["epochs"] = EPOCHS
     for f in fields(Options):
         value, choices = values.get(f.name, f.default), f.metadata["choices"]
-        if value is not None and choices and value not in choices:
-            raise unknown(f.name, value, map(str, choices))
+        if isinstance(value, str) and choices and value not in choices:
+            raise unknown(f.name, value, choices)
         if isinstance(value, float):
             require(math.isfinite(value), f"{f.name} = {value}: must be {KINDS[float]}")
     return Options(**values)

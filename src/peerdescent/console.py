@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -82,7 +83,13 @@ def result(form: str, table: pd.DataFrame, layout: Callable[[pd.DataFrame, int],
     elif form == "csv":
         print(table.to_csv(index=False), end="", flush=True)
     else:
-        rows = json.loads(table.to_json(orient="records", double_precision=15))
+        rows = [
+            {
+                name: None if isinstance(value, float) and not math.isfinite(value) else value
+                for name, value in row.items()
+            }
+            for row in table.to_dict("records")
+        ]
         print(json.dumps({**head, "trace": rows} if head else rows, indent=2), flush=True)
 
 

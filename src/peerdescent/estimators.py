@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from peerdescent.errors import require
-from peerdescent.method import Net, Vector, check_count, fixed
+from peerdescent.method import Net, Vector, check_count, fixed, is_known
 
 
 class Previous(NamedTuple):
@@ -56,8 +56,9 @@ class hybrid:
 
     def __post_init__(self) -> None:
         check_count(batch=self.batch, initial_batch=self.initial_batch)
-        if isinstance(self.beta, int | float):
-            require(0 <= self.beta <= 1, f"beta = {self.beta}: must lie in [0, 1] (1 is sgd, 0 never forgets)")
+        if is_known(self.beta):
+            good = isinstance(self.beta, int | float) and 0 <= self.beta <= 1
+            require(good, f"beta = {self.beta}: must lie in [0, 1] (1 is sgd, 0 never forgets)")
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Previous]:
         """v_0 = g(x_0; initial_batch)."""
@@ -73,8 +74,9 @@ class hybrid:
 
 @dataclass(frozen=True)
 class spider:
-    """The double-loop estimator: a large batch every `period` iterations, v_t = g(x_t, xi) - g(x_{t-1}, xi) + v_{t-1} between.
+    """The double-loop estimator: a large batch every `period` iterations, a recursion between.
 
+    v_t = g(x_t, xi) - g(x_{t-1}, xi) + v_{t-1} when t is not a multiple of `period`, one sample xi at both points.
     `large_batch=None` takes the exact local gradient there instead (SARAH; finite sums only).
     Nguyen et al. 2017; Fang et al. 2018; Wang et al. 2019.
     """
@@ -84,7 +86,9 @@ class spider:
     large_batch: int | None = fixed(None)
 
     def __post_init__(self) -> None:
-        check_count(period=self.period, batch=self.batch, large_batch=self.large_batch)
+        check_count(period=self.period, batch=self.batch)
+        if self.large_batch is not None:
+            check_count(large_batch=self.large_batch)
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Previous]:
         """v_0 from the large batch."""

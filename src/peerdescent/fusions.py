@@ -106,9 +106,9 @@ class exact_diffusion:
 
 @dataclass(frozen=True)
 class primal_dual:
-    """Primal-dual: x_{t+1} = x_t - eta(alpha Lx_t + kappa u_t + v_t); u_{t+1} = u_t + eta kappa Lx_t, with Lx = x - W x.
+    """Primal-dual: x_{t+1} = x_t - eta(alpha Lx_t + kappa u_t + v_t); u_{t+1} = u_t + eta kappa Lx_t.
 
-    Needs W symmetric. Yi et al. 2020.
+    Lx = x - W x is the disagreement with the neighbours. Needs W symmetric. Yi et al. 2020.
     """
 
     eta: float = 0.1

@@ -123,11 +123,16 @@ class Method:
         if not self.parts:
             require(not values, f"{self.name} was made by hand and has no parameters to replace: {sorted(values)}")
             return self
-        parts = [
+        estimator, fusion = (
             dataclasses.replace(p, **{f.name: values[f.name] for f in dataclasses.fields(p) if f.name in values})
             for p in self.parts
-        ]
-        return compose(*parts, name=self.name)
+        )
+        return compose(estimator, fusion, self.name)
+
+    @property
+    def pattern(self) -> Method:
+        """The same method with its numbers left open: what two configurations of one compiled program share."""
+        return self.replace(**dict.fromkeys(self.numbers, OPEN))
 
     def __str__(self) -> str:
         """The selector of the command line, which is also the legend of a figure."""
@@ -143,6 +148,10 @@ class Method:
 
     def __hash__(self) -> int:
         return hash(self._identity)
+
+
+OPEN = object()
+"""Stands where a number is still to be filled in."""
 
 
 def compose(estimator: Estimator, fusion: Fusion, name: str | None = None) -> Method:
@@ -177,12 +186,19 @@ def fixed(default: Any) -> Any:
 def check_positive(**values: Any) -> None:
     """Refuse numbers that are not positive and finite; traced values pass, since their value is not known yet."""
     for name, value in values.items():
-        if isinstance(value, int | float):
-            require(0 < value < float("inf"), f"{name} = {value}: must be a positive finite number")
+        if is_known(value):
+            good = isinstance(value, int | float) and 0 < value < float("inf")
+            require(good, f"{name} = {value}: must be a positive finite number")
 
 
 def check_count(**values: Any) -> None:
     """Refuse batch sizes and periods that are not whole numbers of at least 1; traced values pass."""
     for name, value in values.items():
-        if isinstance(value, float) or (isinstance(value, int) and value < 1):
-            raise ValueError(f"{name} = {value}: must be a whole number of at least 1")
+        if is_known(value):
+            good = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+            require(good, f"{name} = {value}: must be a whole number of at least 1")
+
+
+def is_known(value: Any) -> bool:
+    """Whether a hyperparameter is a plain Python value, neither traced nor left open."""
+    return value is None or isinstance(value, int | float | str)

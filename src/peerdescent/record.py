@@ -36,7 +36,7 @@ class Blank:
     def __add__(self, other: Any) -> Blank:
         return self
 
-    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __neg__ = __add__  # type: ignore[assignment]
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __add__
 
     def __neg__(self) -> Blank:
         return self
@@ -156,7 +156,7 @@ def recording_steps(record: int | Grid | Iterable[int], axis: np.ndarray) -> lis
     if not isinstance(record, int | Grid):
         steps = sorted({int(step) for step in record})
         require(bool(steps), "record is empty: give at least one step, or a number of points")
-        require(0 <= steps[0] and steps[-1] <= last, f"record has steps {steps[0]}..{steps[-1]}: must lie in 0..{last}")
+        require(steps[0] >= 0 and steps[-1] <= last, f"record has steps {steps[0]}..{steps[-1]}: must lie in 0..{last}")
         return sorted({0, last, *steps})
     points, spacing = record if isinstance(record, Grid) else (record, "even")
     require(points >= 1, f"record = {points}: must be at least 1 point")
@@ -185,7 +185,7 @@ def metrics(x: Any, values: Any, grads: Any) -> dict[str, Any]:
 def tracking_error(state: Any) -> float:
     """||mean(y_{t+1}) - mean(v_t)||, or NaN for a fusion without a tracker."""
     tracked = getattr(state, "fusion", None)
-    if not hasattr(tracked, "y"):
+    if tracked is None or not hasattr(tracked, "y"):
         return float("nan")
     y, v = (np.asarray(a, dtype=float).mean(axis=0) for a in (tracked.y, tracked.v))
     return float(np.linalg.norm(y - v))

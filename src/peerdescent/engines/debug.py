@@ -7,6 +7,7 @@ and the stage it came from.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -48,7 +49,7 @@ class Net:
         """Each node's exact gradient."""
         engine = self.engine
         require(engine.oracle.finite, endless(engine.method))
-        return self._vectors("full_grad", lambda i: engine.oracle.exact(jnp.asarray(x[i]), engine.held[i])[1])
+        return self._vectors("full_grad", lambda i: engine._exact(jnp.asarray(x[i]), i)[1])
 
     def mix(self, x: np.ndarray) -> np.ndarray:
         """sum_j w_ij x_j, written out."""
@@ -69,14 +70,18 @@ class Net:
         return vectors
 
     def _at_each_node(self, stage: str, local: Callable[[int], Any]) -> list[Any]:
-        results = []
-        for i in range(self.engine.nodes):
-            try:
-                results.append(local(i))
-            except Exception as error:
-                error.add_note(f"node {i}, step {self.t}, {stage}")
-                raise
-        return results
+        return _at_each_node(self.engine.nodes, f"step {self.t}, {stage}", local)
+
+
+def _at_each_node(nodes: int, where: str, local: Callable[[int], Any]) -> list[Any]:
+    results = []
+    for i in range(nodes):
+        try:
+            results.append(local(i))
+        except Exception as error:
+            error.add_note(f"node {i}, {where}")
+            raise
+    return results
 
 
 class Debug:
@@ -105,8 +110,11 @@ class Debug:
         """The metrics, by a loop over points and nodes."""
         x = np.asarray(x)
         values, grads = [], []
-        for point in [x.mean(axis=0), *x]:
-            exact = [self.oracle.exact(jnp.asarray(point), held) for held in self.held]
+        for point in map(jnp.asarray, [x.mean(axis=0), *x]):
+            exact = _at_each_node(self.nodes, "evaluate", partial(self._exact, point))
             values.append(np.mean([np.asarray(value) for value, _ in exact]))
             grads.append(np.mean([np.asarray(grad) for _, grad in exact], axis=0))
         return {k: float(v) for k, v in metrics(x, np.array(values), np.array(grads)).items()}
+
+    def _exact(self, x: jax.Array, i: int) -> tuple[jax.Array, jax.Array]:
+        return self.oracle.exact(x, self.held[i])

@@ -119,7 +119,7 @@ class Stacked:
         self.numbers = {name: _number(value, dtype) for name, value in method.numbers.items()}
         self.data, self.seed = _on_device(problem, dtype), jnp.uint32(seed)
         self.weights = _weights(network, dtype)
-        self.program = Program(method.replace(**dict.fromkeys(method.numbers)), problem.oracle)
+        self.program = Program(method.pattern, problem.oracle)
         self.requests = requests(method)
         self.chunk = _chunk(problem.oracle, self.data, self.requests)
 

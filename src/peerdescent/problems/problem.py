@@ -21,8 +21,9 @@ from peerdescent.problems.keys import node_keys
 class Oracle(Protocol):
     """How one node draws samples and differentiates its cost; `data` is what that node holds."""
 
-    finite: bool
-    """Whether `net.full_grad` may use `exact`: false where samples come for ever."""
+    @property
+    def finite(self) -> bool:
+        """Whether `net.full_grad` may use `exact`: false where samples come for ever."""
 
     def draw(self, key: jax.Array, data: Any, batch: int) -> Any:
         """A sample of `batch` points."""
@@ -38,8 +39,9 @@ class Oracle(Protocol):
 class Problem:
     """Minimise F = (1/n) sum_i f_i, where node i holds the i-th slice of every array in `data`.
 
-    Its own functions compute in float64. `samples` is m, the mean number of samples a node holds, or None where they come for ever. `start` is the default
-    x_0. `smoothness` (L) and `variance` (nu_i^2, one a node) are given where they are known.
+    `samples` is m, the mean number of samples a node holds, or None where they come for ever. `start` is the default
+    x_0. `smoothness` (L) and `variance` (nu_i^2, one a node) are given where they are known. The functions below
+    compute in float64.
     """
 
     name: str
@@ -59,7 +61,7 @@ class Problem:
 
     def grad(self, x: Any) -> np.ndarray:
         """The gradient of F at one point x (p,)."""
-        return self._exact(x)[1].mean(axis=0)  # type: ignore[no-any-return]
+        return self._exact(x)[1].mean(axis=0)
 
     def local_grads(self, x: Any) -> np.ndarray:
         """The exact local gradients (n, p) at one point (p,) or at one point a node (n, p)."""
@@ -89,7 +91,7 @@ class Problem:
         x = jnp.asarray(x, dtype=float)
         require(
             x.shape in ((self.dimension,), (self.nodes, self.dimension)),
-            f"x has shape {x.shape}: must be ({self.dimension},), or ({self.nodes}, {self.dimension}) for a point a node",
+            f"x has shape {x.shape}: must be {(self.dimension,)}, or {(self.nodes, self.dimension)} for a point a node",
         )
         return jnp.broadcast_to(x, (self.nodes, self.dimension))
 
