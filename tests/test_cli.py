@@ -248,7 +248,7 @@ def test_ctrl_c_keeps_what_there_is(tmp_path):
         "--nodes",
         "4",
         "--steps",
-        "400000",
+        "4000000",
         "--record",
         "4000",
     ]
@@ -274,9 +274,9 @@ def test_ctrl_c_keeps_what_there_is(tmp_path):
     assert b"continue with peerdescent run --resume --out a" in seen
     assert b"Traceback" not in seen
     assert b"compiling dsgd" in seen
-    assert shown.startswith(b"step")
+    assert shown.split()[0] == b"step"
     assert json.loads(Path("a/summary.json").read_text())["status"] == "interrupted"
-    assert 0 < trace("a")["step"].iloc[-1] < 400_000
+    assert 0 < trace("a")["step"].iloc[-1] < 4_000_000
     assert is_drawn("a/loss.png")
 
 

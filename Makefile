@@ -1,0 +1,37 @@
+# Two commands matter: `make demo` and `make test`. Both make .venv on their own.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+
+.PHONY: demo test bench docs clean
+
+demo: .venv/.runtime
+	$(BIN)/peerdescent compare --config examples/demo.toml --out demo
+
+test: .venv/.developer
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+bench: .venv/.runtime
+	$(BIN)/python benchmarks/step.py
+
+docs: .venv/.developer
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+.venv/.runtime: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "peerdescent needs Python 3.11 or later: set PYTHON=/path/to/python3"; exit 1; }
+	@echo "installing into .venv (a minute or two the first time)"
+	$(PYTHON) -m venv .venv
+	$(INSTALL) .
+	@touch $@
+
+.venv/.developer: .venv/.runtime
+	$(INSTALL) '.[dev,docs]'
+	@touch $@
+
+clean:
+	rm -rf .venv build demo docs/_build src/*.egg-info
