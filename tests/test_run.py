@@ -96,10 +96,10 @@ def test_long_intervals_are_cut_into_pieces_without_a_seam(monkeypatch):
     from peerdescent.engines import stacked
 
     problem = small_logistic()
-    whole = peer.run(GT_HSGD, problem, RING, steps=100, precision=64)
+    whole = peer.run(GT_HSGD, problem, RING, steps=100, precision=64, record=1)
     monkeypatch.setattr(stacked, "DRAWN_AHEAD", 7 * 6 * 4)  # 7 steps of 6 nodes' 4-byte indices
     assert stacked.Stacked(GT_HSGD, problem, RING, 0, np.float32).chunk == 7
-    assert np.array_equal(peer.run(GT_HSGD, problem, RING, steps=100, precision=64).x, whole.x)
+    assert np.array_equal(peer.run(GT_HSGD, problem, RING, steps=100, precision=64, record=1).x, whole.x)
 
 
 def test_x0():
@@ -298,8 +298,9 @@ def test_x_tilde_is_uniform_over_steps_and_nodes():
     grid, nodes, seeds = [-1, 0, 1, 4, 9], 3, 6000
     steps, picked = np.zeros(10), np.zeros(nodes)
     for seed in range(seeds):
+        chosen = None
         for left, right in pairwise(grid):
-            chosen = visited(seed, left, right, nodes) or chosen  # noqa: F821
+            chosen = visited(seed, left, right, nodes) or chosen
         steps[chosen[0]] += 1
         picked[chosen[1]] += 1
     assert np.sum((steps - seeds / 10) ** 2 / (seeds / 10)) < 27.9  # chi-square, 9 degrees of freedom, p = 0.001
