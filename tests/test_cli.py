@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 import peerdescent
-from peerdescent import config, console
+from peerdescent import console
 from peerdescent.cli import _slugs, main
 from peerdescent.engines import ENGINES
 from peerdescent.methods import METHODS
@@ -59,9 +59,6 @@ def is_drawn(path):
     return np.asarray(Image.open(path).convert("L"), dtype=float).var() > 10
 
 
-# Help
-
-
 def test_help_is_quick():
     took = []
     for _ in range(5):
@@ -98,26 +95,9 @@ def test_exit_status_is_documented(peer):
     assert "1 diverged, 2 bad input, 130 interrupted" in " ".join(peer("run", "--help").out.split())
 
 
-def test_no_command_shows_help(peer):
-    answer = peer()
-    assert answer.code == 0
-    assert "compare" in answer.out
-
-
-def test_version(peer):
+def test_no_command_shows_help_and_version(peer):
+    assert "compare" in peer().out
     assert peer("--version").out == f"peerdescent {peerdescent.__version__}\n"
-
-
-def test_choices_are_those_of_the_library():
-    from peerdescent.datasets.dataset import PARTITIONS
-    from peerdescent.network import RULES
-    from peerdescent.problems.logistic import REGULARISERS
-
-    choices = {f.name: f.metadata["choices"] for f in config.fields(config.Options)}
-    assert set(choices["partition"]) == set(PARTITIONS) - {"indices"}
-    assert set(choices["weights"]) == set(RULES)
-    assert set(choices["regulariser"]) == set(REGULARISERS)
-    assert set(choices["engine"]) == set(ENGINES)
 
 
 # Run
@@ -161,24 +141,23 @@ def test_any_cell_of_the_grid_runs(peer):
     assert losses.iloc[-1] < losses.iloc[0]
 
 
-def test_options_reach_the_run(peer):
-    def table(*options):
-        return pd.read_csv(StringIO(peer("run", "dsgd", *SMALL, "--format", "csv", *options).out))
+def test_every_option_reaches_the_run(peer):
+    options = "--data digits --rows 400 --positive 1,2 --partition dirichlet --concentration 0.3 --strength 0.1"
+    options += " --regulariser l2 --topology star --weights metropolis --nodes 5 --epochs 0.2 --seed 3 --engine debug"
+    options += " --precision 64 --record 3 --grid log --format csv"
+    shown = pd.read_csv(StringIO(peer("run", "gt-hsgd[alpha=0.3]", *options.split()).out))
 
-    usual = table()["loss"].tolist()
-    assert table("--engine", "debug")["loss"].tolist() == pytest.approx(usual, rel=1e-5)
-    for options in (
-        ("--seed", "1"),
-        ("--strength", "0.1"),
-        ("--regulariser", "none"),
-        ("--topology", "star", "--weights", "metropolis"),
-        ("--partition", "label"),
-        ("--rows", "200"),
-        ("--positive", "0,1,2"),
-        ("--precision", "64"),
-    ):
-        assert table(*options)["loss"].tolist() != usual, options
-    assert table("--grid", "log")["step"].tolist() == [0, 1, 4, 12, 40]
+    data = peerdescent.datasets.load("digits", rows=400, seed=3, positive=[1, 2])
+    partition = data.partition(5, by="dirichlet", concentration=0.3, seed=3)
+    problem = peerdescent.problems.logistic(partition, strength=0.1, regulariser="l2")
+    network = peerdescent.Network(peerdescent.topology.star(5), "metropolis")
+    grid = peerdescent.record.Grid(3, "log")
+    method = peerdescent.methods.gt_hsgd(alpha=0.3)
+    result = peerdescent.run(
+        method, problem, network, epochs=0.2, seed=3, engine="debug", precision=64, record=grid, progress=False
+    )
+    expected = result.table.drop(columns="seconds")
+    pd.testing.assert_frame_equal(shown.drop(columns="seconds"), expected, rtol=1e-12)
 
 
 def test_a_run_folder(peer):
@@ -334,34 +313,30 @@ def test_compare_stops_where_it_is_interrupted(peer, monkeypatch):
     assert pd.read_csv("c/comparison.csv")["status"].tolist() == ["interrupted"]
 
 
+@pytest.mark.parametrize("finished", [0, 1])
+def test_compare_keeps_what_was_finished_before_a_compilation(peer, monkeypatch, finished):
+    real, calls = peerdescent.run, []
+
+    def run(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) > finished:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(peerdescent, "run", run)
+    answer = peer("compare", "dsgd", "gt-dsgd", *SMALL, "--out", "c", "--format", "csv")
+    assert answer.code == 130
+    assert len(calls) == finished + 1
+    assert len(answer.out.splitlines()) == 2 * finished
+    assert Path("c/comparison.png").exists() == bool(finished)
+
+
 def test_slugs_are_unique_names_of_folders():
     assert _slugs(["dsgd[alpha=1]", "gt-hsgd"]) == ["dsgd", "gt-hsgd"]
     assert _slugs(["hybrid*tracking[beta=1e-2]", "hybrid * tracking"]) == [
         "hybrid-tracking-beta=1e-2",
         "hybrid-tracking",
     ]
-
-
-@pytest.mark.parametrize("width", [80, 100, 120, 140])
-def test_tables_fit_the_terminal(width):
-    from rich.console import Console
-
-    row = {"step": 123456, "epoch": 30.0, "loss": 0.123456, "grad_norm": 1e-3, "stationarity": 1e-6, "consensus": 1e-9}
-    row |= {"tracking": 0.0, "gradients": 1.2e6, "rounds": 246912, "bytes": 1.23e9, "seconds": 1234.5}
-    final = pd.DataFrame(
-        [{"method": "gt-hsgd[alpha=0.5,beta=0.01]", **row, "compile_seconds": 1.0, "status": "diverged"}]
-    )
-    for layout, table in ((console.trace, pd.DataFrame([row])), (console.comparison, final)):
-        out = StringIO()
-        Console(file=out, width=width, markup=False).print(layout(table, width))
-        head, _, first, *_ = out.getvalue().splitlines()
-        assert {"loss", "bytes", "seconds"} <= set(head.split())
-        assert "0.123456" in first.split()
-        assert {"1.23", "GB", "1234.50"} <= set(first.split())
-        assert layout is console.trace or first.startswith("gt-hsgd[alpha=0.5,")
-
-
-# Config
 
 
 def test_a_flag_beats_the_file(peer):
@@ -375,114 +350,6 @@ def test_a_flag_beats_the_file(peer):
     assert answer["method"] == "dsgd"
     assert answer["trace"][-1]["step"] == 40
     assert peer("run", "--config", "c.toml", *SMALL[2:], "--format", "csv").out.startswith("step,")
-
-
-def test_a_file_may_give_whole_numbers_for_numbers():
-    Path("c.toml").write_text("strength = 1\nquiet = true\n")
-    options = config.settle(config.read("c.toml", "method"), {})
-    assert options.strength == 1.0
-    assert options.quiet is True
-    assert options.epochs == config.EPOCHS
-
-
-def test_what_is_written_is_what_is_read():
-    options = config.settle(
-        {}, {"data": 'odd "name"\\ü.csv', "strength": 1e-17, "steps": 3, "data_dir": "d", "positive": "a"}
-    )
-    config.write(Path("c.toml"), options, method="dsgd[alpha=0.5]")
-    values = config.read("c.toml", "method")
-    assert values.pop("method") == "dsgd[alpha=0.5]"
-    assert config.settle(values, {}) == options
-
-
-FILES = {
-    "epoch = 3": "unknown key in c.toml 'epoch': did you mean 'epochs'?",
-    'methods = ["dsgd"]': "unknown key in c.toml 'methods': did you mean 'method'?",
-    'nodes = "many"': 'nodes = "many" in c.toml: must be a whole number',
-    "nodes = true": "nodes = true in c.toml: must be a whole number",
-    "nodes = 2.5": "nodes = 2.5 in c.toml: must be a whole number",
-    'strength = "x"': "must be a finite number",
-    "strength = nan": "strength = nan: must be a finite number",
-    "data = 3": "data = 3 in c.toml: must be text",
-    "quiet = 1": "quiet = 1 in c.toml: must be true or false",
-    "steps = 3\nepochs = 3": "epochs = 3, steps = 3: give one of them",
-    "nodes = = 3": "c.toml is not TOML",
-    'engine = "gpu"': "unknown engine 'gpu'",
-}
-
-
-@pytest.mark.parametrize("text", FILES)
-def test_bad_files(peer, text):
-    Path("c.toml").write_text(text)
-    check_refusal(peer("run", "dsgd", "--config", "c.toml"), FILES[text])
-
-
-BAD = {
-    "run": "no method: name one",
-    "run gt-hsdg": "unknown method 'gt-hsdg': did you mean 'gt-hsgd'?",
-    "run gt-hsgd[alpha=0.5": "not of the form name[parameter=value,...]",
-    "run gt-hsgd[gamma=1]": "unknown parameter of gt-hsgd 'gamma'",
-    "run gt-hsgd[alpha=-1]": "alpha = -1: must be a positive finite number",
-    "run hybrid*nothing": "unknown fusion 'nothing'",
-    "run dsgd --nodes 0": "at least 1",
-    "run dsgd --nodes many": "--nodes many: must be a whole number",
-    "run dsgd --data-dir nowhere": "is not a folder",
-    "run dsgd --nodes 5000": "5000 nodes cannot share 1797 rows",
-    "run dsgd --steps 0": "steps = 0: must be a whole number of at least 1",
-    "run dsgd --steps 3 --epochs 3": "epochs = 3, steps = 3: give one of them",
-    "run dsgd --epochs inf": "epochs = inf: must be a finite number",
-    "run dsgd --topology rnig": "did you mean 'ring'?",
-    "run dsgd --weights heavy": "unknown weights 'heavy'",
-    "run d2 --topology directed-exponential": "d2 needs a symmetric weight matrix",
-    "run dsgd --data nope": "unknown data set 'nope'",
-    "run dsgd --data ./nope.csv": "no file nope.csv",
-    "run dsgd --rows 99999999": "more than the 1797 rows",
-    "run dsgd --positive 77": "must be some, but not all, of the classes",
-    "run dsgd --partition random": "unknown partition 'random'",
-    "run dsgd --concentration 0.1": "has no meaning",
-    "run dsgd --strength -1": "must not be negative",
-    "run dsgd --regulariser l1": "did you mean 'l2'?",
-    "run dsgd --seed -1": "seed=-1",
-    "run dsgd --engine gpu": "unknown engine 'gpu'",
-    "run dsgd --precision 16": "must be 32 or 64",
-    "run dsgd --record 0": "record = 0",
-    "run dsgd --grid cubic": "unknown grid 'cubic'",
-    "run dsgd --format xml": "unknown format 'xml'",
-    "run dsgd --config none.toml": "no config file none.toml",
-    "run dsgd --out taken": "--out taken is a file",
-    "run --resume": "--resume needs --out DIR",
-    "run --resume --out .": ". is not a run folder",
-    "run --resume --out . --config a.toml": "leave out --config",
-    "run dsgd d2": "d2",
-    "run dsgd --epoch 3": "--epochs",
-    "frobnicate": "frobnicate",
-    "compare": "compare needs two methods or more",
-    "compare dsgd": "compare needs two methods or more",
-    "compare dsgd dsgd[alpha=0.1]": "dsgd[alpha=0.1] is given twice",
-    "compare gt-hsgd d2 --topology directed-exponential": "d2 needs a symmetric weight matrix",
-    "network": "TOPOLOGY",
-    "network rnig": "did you mean 'ring'?",
-    "network ring --nodes x": "--nodes x: must be a whole number",
-    "network ring --weights heavy": "unknown weight rule 'heavy'",
-    "network ring --out ring.gif": "end its name in .png, .pdf, .svg",
-    "network ring --out taken/ring.png": "taken",
-    "list nothing": "unknown section 'nothing'",
-}
-
-
-def check_refusal(answer, message):
-    assert answer.code == 2
-    assert answer.out == ""
-    assert answer.err.startswith("error: ")
-    assert answer.err.count("\n") == 1
-    assert "Traceback" not in answer.err
-    assert message in answer.err
-
-
-@pytest.mark.parametrize("command", BAD)
-def test_bad_input(peer, command):
-    Path("taken").write_text("")
-    check_refusal(peer(*command.split()), BAD[command])
 
 
 # Network and list

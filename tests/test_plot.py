@@ -86,6 +86,7 @@ def test_an_escape_does_not_flatten_the_others(tmp_path):
         low, high = axes.get_ylim()
         assert low < 0.1
         assert high == pytest.approx(2.0, abs=0.05)
+    assert figure.axes[1].get_ylim()[1] == 2.0
     assert plot.comparison({"bad": escape}).axes[0].get_ylim()[1] >= 50
     plot.save(figure, tmp_path / "a.png")
 

@@ -141,12 +141,20 @@ def compare_command(
     for selector in selectors:
         check(parse(selector), problem, network)
     traces: dict[str, Trace] = {}
+    interrupted = False
     for selector, slug in zip(selectors, _slugs(selectors), strict=True):
-        traces[selector] = trace = _run(selector, options, problem, network)
+        try:
+            traces[selector] = trace = _run(selector, options, problem, network)
+        except KeyboardInterrupt:  # while it compiled: there is no trace, but those before it stand
+            interrupted = True
+            break
         if folder:
             _write(folder / slug, selector, options, trace)
         if trace.status == "interrupted":
+            interrupted = True
             break
+    if not traces:
+        return 130
     table = _final(traces)
     console.result(options.format, table, console.comparison)
     if folder:
@@ -158,7 +166,7 @@ def compare_command(
         _note(options, f"written to {folder}; the figure is {folder / 'comparison.png'}")
     else:
         _note(options, "nothing was written: add --out DIR for the figure and files")
-    return 130 if trace.status == "interrupted" else 0
+    return 130 if interrupted else 0
 
 
 @app.command(

@@ -10,6 +10,8 @@ import contextlib
 import inspect
 import json
 import math
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -33,11 +35,14 @@ SECTIONS = ("methods", "estimators", "fusions", "topologies", "data", "engines")
 
 
 def make(stderr: bool = False) -> Console:
-    """A console as wide as the terminal, or wide enough for every table where there is none."""
+    """A console as wide as the terminal at any end, or wide enough for every table where nobody looks."""
     from rich.console import Console
 
-    console = Console(stderr=stderr, highlight=False, markup=False)  # [alpha=0.5] is a parameter, not a colour
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, markup=False, width=WIDTH)
+    watched = "COLUMNS" in os.environ or any(
+        stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr) if stream
+    )
+    # Without markup, since [alpha=0.5] is a parameter and not a colour.
+    return Console(stderr=stderr, highlight=False, markup=False, width=None if watched else WIDTH)
 
 
 def say(text: str, word: str = "") -> None:

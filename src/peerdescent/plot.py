@@ -42,7 +42,7 @@ def comparison(traces: Mapping[str, Trace]) -> Figure:
     """Four panels: loss, gradient norm and consensus error against epochs, and loss against bytes; a line a trace.
 
     Traces without epochs (endless samples) are drawn against steps. The loss axes end where a trace has climbed as far
-    above the start as the best one went below it.
+    above the start as the best one went below it; the log axes fit the traces that did not diverge.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -68,7 +68,7 @@ def comparison(traces: Mapping[str, Trace]) -> Figure:
         if y == "loss":
             _cut_escapes(axes, traces)
         elif any((trace.table[y] > 0).any() for trace in traces.values()):
-            axes.set_yscale("log")
+            _logarithmic(axes, traces, y)
     lines = figure.axes[0].get_lines()
     columns = max(1, min(len(traces), 120 // (10 + max(map(len, traces)))))
     figure.legend(handles=lines, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.2)
@@ -117,6 +117,15 @@ def _cut_escapes(axes: Axes, traces: Mapping[str, Trace]) -> None:
     escaped = [bool((losses > start + reach).any()) for losses in tables]
     if reach > 0 and any(escaped) and not all(escaped):
         axes.set_ylim(low - 0.1 * reach, start + reach)
+
+
+def _logarithmic(axes: Axes, traces: Mapping[str, Trace], y: str) -> None:
+    axes.set_yscale("log")
+    axes.grid(which="minor", axis="y", color="0.95", linewidth=0.6)
+    survivors = [trace.table[y] for trace in traces.values() if trace.status != "diverged"]
+    kept = [value for values in survivors for value in values if 0 < value < math.inf]
+    if kept and len(survivors) < len(traces):
+        axes.set_ylim(min(kept) / 2, max(kept) * 2)
 
 
 def _title(traces: Mapping[str, Trace]) -> str:
