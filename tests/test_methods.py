@@ -51,6 +51,14 @@ def test_options_that_tell_relatives_apart():
     assert parse("dsgd").parameters["atc"] is False
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_the_text_of_a_method_selects_it(name):
+    method = METHODS[name].build(**{"eta" if name == "d-pd-sgd" else "alpha": 0.123456789})
+    again = parse(str(method))
+    assert again == method
+    assert again.name == name
+
+
 def test_selectors_round_trip():
     method = peer.compose(estimators.spider(7, 2, None), fusions.consensus(0.123456789012, atc=True))
     assert parse(str(method)) == method
@@ -97,6 +105,8 @@ def test_replace_and_equality():
         ("d-get[large_batch=0]", "large_batch = 0: must be a whole number"),
         ("d-pd-sgd[eta=-1]", "eta = -1: must be a positive"),
         ("d-pd-sgd[kappa=0]", "kappa = 0: must be a positive"),
+        ("dsgd[atc=true]", r"atc = True: dsgd has False; compose estimator\*fusion instead"),
+        ("gt-sarah[large_batch=5]", r"large_batch = 5: gt-sarah has None; compose estimator\*fusion instead"),
         ("", "is not of the form name"),
     ],
 )

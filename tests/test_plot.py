@@ -11,7 +11,7 @@ from PIL import Image
 
 import peerdescent
 from peerdescent import Network, Trace, plot, topology
-from peerdescent.run import Identity, Status
+from peerdescent.trace import Identity, Status
 
 
 def make(losses=None, *, status=Status.done, network="Network(ring, n=4, lazy weights, lam=0.500)", **columns):
@@ -20,7 +20,7 @@ def make(losses=None, *, status=Status.done, network="Network(ring, n=4, lazy we
     consensus = np.where(steps > 0, 1e-3 / (1 + steps), 0)
     table = {"step": steps, "epoch": steps / 10, "loss": losses, "grad_norm": losses, "consensus": consensus}
     table |= {"bytes": 1e5 * steps, **columns}
-    identity = Identity("dsgd", "logistic(digits)", network, 4, 2, 0, 32, "stacked")
+    identity = Identity("dsgd", "logistic(digits)", network, 4, 2, 0, 32, "stacked", "00000000")
     return Trace(pd.DataFrame(table), np.zeros((4, 2)), np.zeros(2), status, identity)
 
 

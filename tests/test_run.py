@@ -196,6 +196,7 @@ def test_diverged_runs_end_with_a_status():
     first, last = trace.table["loss"].iloc[0], trace.table["loss"].iloc[-1]
     assert not last <= 1e3 * abs(first)
     assert (trace.table["loss"].iloc[:-1].abs() <= 1e3 * abs(first)).all()
+    json.loads(json.dumps(trace.summary(), allow_nan=False))
 
 
 def test_nan_is_divergence_and_debug_names_node_step_and_stage():
@@ -264,6 +265,10 @@ def test_resuming_what_does_not_fit_is_refused(tmp_path):
         peer.run(GT_HSGD, problem, RING, steps=40, seed=1, resume=part)
     with pytest.raises(ValueError, match="cannot resume: method is 'dsgd"):
         peer.run(peer.methods.dsgd(), problem, RING, steps=40, resume=part)
+    with pytest.raises(ValueError, match="cannot resume: values is"):
+        peer.run(GT_HSGD, small_logistic(strength=0.5), RING, steps=40, resume=part)
+    with pytest.raises(ValueError, match="cannot resume: values is"):
+        peer.run(GT_HSGD, problem, RING, steps=40, x0=np.ones(5), resume=part)
     with pytest.raises(ValueError, match="nothing to resume: the earlier run has 20 of 20 steps"):
         peer.run(GT_HSGD, problem, RING, steps=20, resume=part)
     with pytest.raises(ValueError, match="is not a run folder: it has no summary"):
@@ -280,6 +285,7 @@ def test_run_folder(tmp_path):
     assert summary["seed"] == 0
     assert summary["final"]["gradients"] == 1 + 19 * 2
     assert {"peerdescent", "jax", "python"} <= set(summary["versions"])
+    assert summary["commit"] is None or len(summary["commit"]) == 40
     loaded = peer.Trace.load(folder)
     assert np.array_equal(loaded.x, trace.x)
     assert loaded.identity == trace.identity
@@ -352,6 +358,7 @@ GOOD = {"steps": 5}
         ({"steps": 0}, "steps = 0: must be a whole number of at least 1"),
         ({"steps": 2.5}, "steps = 2.5: must be a whole number"),
         ({"epochs": -1}, "epochs = -1: must be positive"),
+        ({"epochs": float("inf")}, "epochs = inf: must be positive and finite"),
         ({"epochs": 3}, "quadratic has no epochs, since its samples never end: give steps"),
         ({**GOOD, "precision": 16}, "precision = 16: must be 32 or 64"),
         ({**GOOD, "seed": -1}, "seed = -1: must lie in 0"),

@@ -13,7 +13,9 @@ trace.table
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from peerdescent.run import Status, Trace, run
+import peerdescent.engines  # noqa: F401  before JAX compiles anything, since it sets an option of XLA
+from peerdescent.run import run
+from peerdescent.trace import Status, Trace
 
 __version__ = "0.1.0"
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from peerdescent.network import Network
     from peerdescent.problems import Problem
-    from peerdescent.run import Trace
+    from peerdescent.trace import Trace
 
 RESUMABLE = ("epochs", "steps", "record", "grid", "out", "format", "quiet")
 

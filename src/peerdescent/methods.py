@@ -126,9 +126,16 @@ def parse(selector: str) -> Method:
     if "*" not in name:
         if name not in METHODS:
             raise unknown("method", name, [*METHODS, "estimator*fusion"])
-        known = list(inspect.signature(METHODS[name].build).parameters)
+        build, settled = METHODS[name].build, METHODS[name].build().parameters
+        known = list(inspect.signature(build).parameters)
+        # What makes the method this one may be said, so that str(method) can be read back, but not changed.
+        for key in [key for key in values if key in settled and key not in known]:
+            given = values.pop(key)
+            require(
+                given == settled[key], f"{key} = {given}: {name} has {settled[key]}; compose estimator*fusion instead"
+            )
         _check_names(name, values, known)
-        return METHODS[name].build(**values)
+        return build(**values)
     left, _, right = (part.strip() for part in name.partition("*"))
     if left not in ESTIMATORS:
         raise unknown("estimator", left, ESTIMATORS)

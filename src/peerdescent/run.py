@@ -5,22 +5,19 @@ Everything heavy is imported inside functions, so that naming `run` does not loa
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
+import math
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from enum import StrEnum
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from peerdescent.errors import NotFinite, require
+from peerdescent.trace import Identity, Status, Trace, digest
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
 
     from peerdescent.method import Method
     from peerdescent.network import Network
@@ -29,124 +26,6 @@ if TYPE_CHECKING:
 
 DIVERGED = 1e3
 """A loss beyond this many times the first one ends a run."""
-
-
-class Status(StrEnum):
-    """How a run ended."""
-
-    done = "done"
-    diverged = "diverged"
-    interrupted = "interrupted"
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What makes two runs the same run; a resumed run must agree with its first part."""
-
-    method: str
-    problem: str
-    network: str
-    nodes: int
-    dimension: int
-    seed: int
-    precision: int
-    engine: str
-
-
-@dataclass(frozen=True, eq=False)
-class Trace:
-    """What a run left: the table of records, the last recorded iterates, and how it ended.
-
-    `table` has a row a record (METHODS: step, epoch, loss, grad_norm, stationarity, consensus, tracking, gradients,
-    rounds, bytes, seconds), `x` (n, p) the iterates of its last row and `x_tilde` (p,) the output of Algorithm 1,
-    uniform over all nodes and steps. `message` says where a run diverged. `compile_seconds` are not in `seconds`.
-    """
-
-    table: pd.DataFrame
-    x: np.ndarray
-    x_tilde: np.ndarray
-    status: Status
-    identity: Identity
-    message: str = ""
-    compile_seconds: float = 0.0
-    state: Any = field(default=None, repr=False)
-
-    @property
-    def x_mean(self) -> np.ndarray:
-        """The mean (p,) of the iterates over nodes."""
-        mean: np.ndarray = self.x.mean(axis=0)
-        return mean
-
-    @property
-    def steps(self) -> int:
-        """The step of the last record."""
-        return int(self.table["step"].iloc[-1])
-
-    def __repr__(self) -> str:
-        last = self.table.iloc[-1]
-        return (
-            f"Trace({self.identity.method}, {self.status}, {self.steps} steps, loss {last['loss']:.6g}, "
-            f"grad_norm {last['grad_norm']:.3g})"
-        )
-
-    def summary(self) -> dict[str, Any]:
-        """Final metrics, counts, status, versions: what `summary.json` holds."""
-        import platform
-
-        import jax
-
-        import peerdescent
-
-        final = {k: (None if v != v else v) for k, v in self.table.iloc[-1].to_dict().items()}
-        versions = {"peerdescent": peerdescent.__version__, "jax": jax.__version__, "python": platform.python_version()}
-        device = jax.devices()[0].device_kind
-        return {
-            **asdict(self.identity),
-            "status": str(self.status),
-            "message": self.message,
-            "final": final,
-            "compile_seconds": self.compile_seconds,
-            "device": device,
-            "versions": versions,
-        }
-
-    def save(self, folder: str | Path) -> Path:
-        """Write `trace.csv`, `summary.json` and `checkpoint/` into a run folder, each file in one move."""
-        import jax
-        import numpy as np
-        from safetensors.numpy import save
-
-        folder = Path(folder)
-        (folder / "checkpoint").mkdir(parents=True, exist_ok=True)
-        arrays = {f"state/{i}": np.ascontiguousarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.state))}
-        arrays |= {"x": np.ascontiguousarray(self.x), "x_tilde": np.ascontiguousarray(self.x_tilde)}
-        _write(folder / "checkpoint" / "state.safetensors", save(arrays))
-        _write(folder / "trace.csv", self.table.to_csv(index=False).encode())
-        _write(folder / "summary.json", (json.dumps(self.summary(), indent=2) + "\n").encode())
-        return folder
-
-    @staticmethod
-    def load(folder: str | Path) -> Trace:
-        """The trace saved in a run folder; its `state` is a flat list, which `run(resume=...)` knows how to use."""
-        import pandas as pd
-        from safetensors.numpy import load_file
-
-        folder = Path(folder)
-        for name in ("summary.json", "trace.csv", "checkpoint/state.safetensors"):
-            require((folder / name).is_file(), f"{folder} is not a run folder: it has no {name}")
-        summary = json.loads((folder / "summary.json").read_text())
-        arrays = load_file(folder / "checkpoint" / "state.safetensors")
-        state = [arrays[f"state/{i}"] for i in range(sum(name.startswith("state/") for name in arrays))]
-        return Trace(
-            table=pd.read_csv(folder / "trace.csv"),
-            x=arrays["x"],
-            x_tilde=arrays["x_tilde"],
-            status=Status(summary["status"]),
-            identity=Identity(**{name: summary[name] for name in Identity.__dataclass_fields__}),
-            message=summary["message"],
-            compile_seconds=summary["compile_seconds"],
-            state=state or None,
-        )
 
 
 def run(
@@ -196,13 +75,21 @@ def run(
     degrees = np.atleast_2d(network.degree).mean(axis=1)
     spent = costs(method, total, problem.samples, degrees)
     grid = recording_steps(record, spent.gradients if epochs is not None else np.arange(total + 1.0))
-    identity = Identity(
-        str(method), problem.name, str(network), problem.nodes, problem.dimension, seed, precision, engine
-    )
     dtype = np.dtype(f"float{precision}")
 
     with jax.enable_x64(precision == 64), jax.default_matmul_precision("highest"):
         start = _starting_point(x0, problem, dtype)
+        identity = Identity(
+            method=str(method),
+            problem=problem.name,
+            network=str(network),
+            nodes=problem.nodes,
+            dimension=problem.dimension,
+            seed=seed,
+            precision=precision,
+            engine=engine,
+            values=digest(problem.data, [(W.indptr, W.indices, W.data) for W in network.matrices], start),
+        )
         machine = engines.make(engine, method, problem, network, seed, dtype)
         keeper = _Keeper(machine, problem, spent, dtype, start, identity)
         bar = choose(progress)
@@ -312,8 +199,6 @@ class _Keeper:
         self.step, self.x, self.state = step, x, state
 
     def diverged(self) -> bool:
-        import math
-
         first = abs(self.rows[0]["loss"])
         return not math.isfinite(self.loss) or (first > 0 and self.loss > DIVERGED * first)
 
@@ -355,7 +240,7 @@ def _total_steps(method: Method, problem: Problem, steps: int | None, epochs: fl
         require(isinstance(steps, int) and steps >= 1, f"steps = {steps}: must be a whole number of at least 1")
         return steps
     assert epochs is not None
-    require(epochs > 0, f"epochs = {epochs}: must be positive")
+    require(0 < epochs < float("inf"), f"epochs = {epochs}: must be positive and finite")
     require(problem.samples is not None, f"{problem.name} has no epochs, since its samples never end: give steps")
     assert problem.samples is not None
     return steps_within(method, epochs * problem.samples, problem.samples)
@@ -373,13 +258,3 @@ def _starting_point(x0: Any, problem: Problem, dtype: Any) -> np.ndarray:
     )
     require(bool(np.isfinite(x0).all()), "x0 has values that are not finite: give a finite starting point")
     return np.broadcast_to(x0, shape).copy()
-
-
-def _write(path: Path, content: bytes) -> None:
-    """All of the file or nothing: written beside it, forced to disk, then moved."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +28,12 @@ from peerdescent.record import metrics, requests
 DRAWN_AHEAD = 1 << 22
 """Bytes of samples drawn ahead at once."""
 
+SMALL = 1 << 18
+"""Multiply-adds of a step up to which it is better compiled as one function than spread over library calls."""
+
+WITHOUT_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}
+"""Compiler option: matrix products by plain loops, since a loop that calls the library is not made one function."""
+
 EVALUATED_AT_ONCE = 1 << 26
 """Numbers (samples x points) held at once while metrics are evaluated."""
 
@@ -44,6 +50,11 @@ class Dense(NamedTuple):
 
     matrices: Any
 
+    @property
+    def width(self) -> int:
+        """How many numbers enter each mixed one."""
+        return int(self.matrices.shape[-1])
+
     def mix(self, t: Any, x: jax.Array) -> jax.Array:
         """W_t x."""
         return lax.dot(_turn(self.matrices, t), x, precision=lax.Precision.HIGHEST)
@@ -54,6 +65,11 @@ class Gather(NamedTuple):
 
     neighbours: Any
     weights: Any
+
+    @property
+    def width(self) -> int:
+        """How many numbers enter each mixed one."""
+        return int(self.weights.shape[-1])
 
     def mix(self, t: Any, x: jax.Array) -> jax.Array:
         """sum_j w_ij x_j over the neighbours of i, one neighbour at a time."""
@@ -122,6 +138,9 @@ class Stacked:
         self.program = Program(method.pattern, problem.oracle)
         self.requests = requests(method)
         self.chunk = _chunk(problem.oracle, self.data, self.requests)
+        # A gradient uses every parameter about once a sample, and a mix once a neighbour.
+        work = problem.nodes * problem.dimension * (self.weights.width + sum(batch for _, batch in self.requests))
+        self.step = _advance_small if work <= SMALL and _small_is_known() else _advance
 
     def warm_up(self, x0: np.ndarray) -> None:
         """Start, advance by nothing and evaluate: the programs are then compiled."""
@@ -151,7 +170,7 @@ class Stacked:
             for request in self.requests
         }
         data = self.numbers, self.data, self.weights, self.seed, ahead
-        return _advance(self.program, *data, state, first, jnp.int32(count))
+        return self.step(self.program, *data, state, first, jnp.int32(count))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -165,8 +184,7 @@ def _draw_ahead(oracle: Oracle, call: int, batch: int, chunk: int, data: Any, se
     return jax.vmap(lambda s: draw(oracle, data, seed, s, call, batch))(t + jnp.arange(chunk))
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=6)
-def _advance(
+def _interval(
     program: Program,
     numbers: Any,
     data: Any,
@@ -185,6 +203,22 @@ def _advance(
 
     # The number of iterations is an argument, so that intervals of all lengths share one program.
     return lax.fori_loop(0, count, body, state)
+
+
+_advance = jax.jit(_interval, static_argnums=0, donate_argnums=6)
+_advance_small = jax.jit(_interval, static_argnums=0, donate_argnums=6, compiler_options=WITHOUT_LIBRARY)
+
+
+@cache
+def _small_is_known() -> bool:
+    """Whether steps run on the CPU and its compiler knows the option; both are so in the versions tested."""
+    if jax.default_backend() != "cpu":
+        return False
+    try:
+        jax.jit(lambda x: x + 1, compiler_options=WITHOUT_LIBRARY)(0.0)
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 @partial(jax.jit, static_argnums=0)

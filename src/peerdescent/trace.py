@@ -1,0 +1,180 @@
+"""What a run leaves behind: its trace, how it ended, and the run folder they are kept in.
+
+Everything heavy is imported inside functions, so that naming `Trace` does not load JAX.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import tempfile
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from peerdescent.errors import require
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+
+class Status(StrEnum):
+    """How a run ended."""
+
+    done = "done"
+    diverged = "diverged"
+    interrupted = "interrupted"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What makes two runs the same run; a resumed run must agree with its first part."""
+
+    method: str
+    problem: str
+    network: str
+    nodes: int
+    dimension: int
+    seed: int
+    precision: int
+    engine: str
+    values: str
+    """A digest of the problem's data, the weights and x_0."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What a run left: the table of records, the last recorded iterates, and how it ended.
+
+    `table` has a row a record (step, epoch, loss, grad_norm, stationarity, consensus, tracking, gradients,
+    rounds, bytes, seconds), `x` (n, p) the iterates of its last row and `x_tilde` (p,) the output of Algorithm 1,
+    uniform over all nodes and steps. `message` says where a run diverged. `compile_seconds` are not in `seconds`.
+    """
+
+    table: pd.DataFrame
+    x: np.ndarray
+    x_tilde: np.ndarray
+    status: Status
+    identity: Identity
+    message: str = ""
+    compile_seconds: float = 0.0
+    state: Any = field(default=None, repr=False)
+
+    @property
+    def x_mean(self) -> np.ndarray:
+        """The mean (p,) of the iterates over nodes."""
+        mean: np.ndarray = self.x.mean(axis=0)
+        return mean
+
+    @property
+    def steps(self) -> int:
+        """The step of the last record."""
+        return int(self.table["step"].iloc[-1])
+
+    def __repr__(self) -> str:
+        last = self.table.iloc[-1]
+        return (
+            f"Trace({self.identity.method}, {self.status}, {self.steps} steps, loss {last['loss']:.6g}, "
+            f"grad_norm {last['grad_norm']:.3g})"
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Final metrics, counts, status, versions: what `summary.json` holds."""
+        import platform
+
+        import jax
+
+        import peerdescent
+
+        final = {k: v if math.isfinite(v) else None for k, v in self.table.iloc[-1].to_dict().items()}
+        versions = {"peerdescent": peerdescent.__version__, "jax": jax.__version__, "python": platform.python_version()}
+        device = jax.devices()[0].device_kind
+        return {
+            **asdict(self.identity),
+            "status": str(self.status),
+            "message": self.message,
+            "final": final,
+            "compile_seconds": self.compile_seconds,
+            "device": device,
+            "versions": versions,
+            "commit": _commit(),
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `trace.csv`, `summary.json` and `checkpoint/` into a run folder, each file in one move."""
+        import jax
+        import numpy as np
+        from safetensors.numpy import save
+
+        folder = Path(folder)
+        (folder / "checkpoint").mkdir(parents=True, exist_ok=True)
+        arrays = {f"state/{i}": np.ascontiguousarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.state))}
+        arrays |= {"x": np.ascontiguousarray(self.x), "x_tilde": np.ascontiguousarray(self.x_tilde)}
+        _write(folder / "checkpoint" / "state.safetensors", save(arrays))
+        _write(folder / "trace.csv", self.table.to_csv(index=False).encode())
+        _write(folder / "summary.json", (json.dumps(self.summary(), indent=2) + "\n").encode())
+        return folder
+
+    @staticmethod
+    def load(folder: str | Path) -> Trace:
+        """The trace saved in a run folder; its `state` is a flat list, which `run(resume=...)` knows how to use."""
+        import pandas as pd
+        from safetensors.numpy import load_file
+
+        folder = Path(folder)
+        for name in ("summary.json", "trace.csv", "checkpoint/state.safetensors"):
+            require((folder / name).is_file(), f"{folder} is not a run folder: it has no {name}")
+        summary = json.loads((folder / "summary.json").read_text())
+        arrays = load_file(folder / "checkpoint" / "state.safetensors")
+        state = [arrays[f"state/{i}"] for i in range(sum(name.startswith("state/") for name in arrays))]
+        return Trace(
+            table=pd.read_csv(folder / "trace.csv"),
+            x=arrays["x"],
+            x_tilde=arrays["x_tilde"],
+            status=Status(summary["status"]),
+            identity=Identity(**{name: summary[name] for name in Identity.__dataclass_fields__}),
+            message=summary["message"],
+            compile_seconds=summary["compile_seconds"],
+            state=state or None,
+        )
+
+
+def digest(*trees: Any) -> str:
+    """A short name for the values of all arrays in the trees."""
+    import zlib
+
+    import jax
+    import numpy as np
+
+    crc = 0
+    for leaf in jax.tree.leaves(trees):
+        array = np.ascontiguousarray(leaf)
+        crc = zlib.crc32(repr((array.shape, array.dtype.str)).encode(), crc)
+        crc = zlib.crc32(array.data.cast("B"), crc) if array.size else crc
+    return f"{crc:08x}"
+
+
+def _commit() -> str | None:
+    """The commit of the checkout this package runs from, or None where it is installed without one."""
+    home = Path(__file__).resolve().parent
+    if not (home.parent.parent / ".git").exists():
+        return None
+    try:
+        asked = subprocess.run(["git", "-C", home, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return asked.stdout.strip()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """All of the file or nothing: written beside it, forced to disk, then moved."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
