@@ -395,7 +395,7 @@ def test_combinations_that_cannot_work_are_refused():
 def test_sparse_networks_are_mixed_by_gathering():
     from peerdescent.engines.stacked import Dense, Gather, Stacked
 
-    n = 60
+    n = 18
     problem, ring = small_quadratic(nodes=n), peer.Network(peer.topology.ring(n))
     assert isinstance(Stacked(GT_HSGD, problem, ring, 0, np.float32).weights, Gather)
     assert isinstance(Stacked(GT_HSGD, problem, peer.Network(peer.topology.complete(n)), 0, np.float32).weights, Dense)
