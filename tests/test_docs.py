@@ -95,6 +95,7 @@ def test_shell_lines_of_the_readme_run(elsewhere):
     program.chmod(0o755)
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src")}
+    environment |= {"JAX_COMPILATION_CACHE_DIR": str(elsewhere), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     lines = commands(ROOT / "README.md")
     assert len(lines) >= 6
     for line in lines:

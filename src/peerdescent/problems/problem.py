@@ -8,6 +8,7 @@ share one compiled program.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -71,20 +72,14 @@ class Problem:
     def stochastic_grads(self, x: Any, *, batch: int = 1, seed: int = 0, draw: int = 0) -> np.ndarray:
         """The minibatch gradients (n, p) at x (p,) or (n, p), on the samples of draw number `draw`."""
         with jax.enable_x64(True):
-            return self._stochastic(self._points(x), batch, seed, draw)
-
-    def _stochastic(self, x: jax.Array, batch: int, seed: int, draw: int) -> np.ndarray:
-        keys = node_keys(jnp.uint32(seed), jnp.arange(self.nodes), jnp.uint32(draw))
-
-        def local(key: jax.Array, x: jax.Array, data: Any) -> jax.Array:
-            return self.oracle.grad(x, self.oracle.draw(key, data, batch), data)
-
-        return np.asarray(jax.vmap(local)(keys, x, cast(self.data, x.dtype)))
+            keys = node_keys(jnp.uint32(seed), jnp.arange(self.nodes), jnp.uint32(draw))
+            x = self._points(x)
+            return np.asarray(_stochastic(self.oracle, batch, keys, x, cast(self.data, x.dtype)))
 
     def _exact(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
         with jax.enable_x64(True):
             x = self._points(x)
-            values, grads = jax.vmap(self.oracle.exact)(x, cast(self.data, x.dtype))
+            values, grads = _exact(self.oracle, x, cast(self.data, x.dtype))
             return np.asarray(values), np.asarray(grads)
 
     def _points(self, x: Any) -> jax.Array:
@@ -94,6 +89,19 @@ class Problem:
             f"x has shape {x.shape}: must be {(self.dimension,)}, or {(self.nodes, self.dimension)} for a point a node",
         )
         return jnp.broadcast_to(x, (self.nodes, self.dimension))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _stochastic(oracle: Oracle, batch: int, keys: jax.Array, x: jax.Array, data: Any) -> jax.Array:
+    def local(key: jax.Array, x: jax.Array, data: Any) -> jax.Array:
+        return oracle.grad(x, oracle.draw(key, data, batch), data)
+
+    return jax.vmap(local)(keys, x, data)
+
+
+@partial(jax.jit, static_argnums=0)
+def _exact(oracle: Oracle, x: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
+    return jax.vmap(oracle.exact)(x, data)
 
 
 def cast(data: Any, dtype: Any) -> Any:
