@@ -1,0 +1,73 @@
+"""How the documentation is built. Nothing is downloaded, neither by the build nor by the reader's browser."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from docutils.nodes import SkipNode
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.application import Sphinx
+
+import peerdescent
+
+project = "peerdescent"
+author = "The peerdescent developers"
+copyright = "the peerdescent developers"
+version = release = peerdescent.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["_build"]
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+html_math_renderer = "mathml"
+
+html_theme = "furo"
+html_title = f"peerdescent {version}"
+html_static_path = ["_static"]
+html_css_files = ["style.css"]
+html_copy_source = False
+html_show_sphinx = False
+pygments_style = "friendly"
+pygments_dark_style = "monokai"
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 100
+
+
+def inline(self: Any, node: Any) -> None:
+    """MathML, which browsers draw by themselves: no script, no font, no network."""
+    self.body.append(tex2mathml(node.astext()).replace("\n", ""))
+    raise SkipNode
+
+
+def block(self: Any, node: Any) -> None:
+    self.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>')
+    raise SkipNode
+
+
+def markdown_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings are plain text with `code`: protect what reStructuredText would read as markup."""
+    out: list[str] = []
+    example = False
+    for line in lines:
+        example = line.lstrip().startswith(">>>") or (example and bool(line.strip()))
+        if not example:
+            parts = re.split(r"(`[^`]+`)", line)
+            line = "".join(f"`{p}`" if p.startswith("`") else re.sub(r"([\\*|_])", r"\\\1", p) for p in parts)
+            if re.match(r"\s*- ", line) and out and out[-1].strip() and not re.match(r"\s*- |\s{2,}", out[-1]):
+                out.append("")
+        out.append(line)
+    lines[:] = out
+
+
+def skip_field(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """The fields of a NamedTuple say nothing but their number."""
+    return True if (getattr(obj, "__doc__", "") or "").startswith("Alias for field number") else None
+
+
+def setup(app: Sphinx) -> None:
+    app.add_html_math_renderer("mathml", (inline, None), (block, None))
+    app.connect("autodoc-process-docstring", markdown_docstring)
+    app.connect("autodoc-skip-member", skip_field)
