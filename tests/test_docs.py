@@ -136,7 +136,7 @@ def test_command_lines_are_understood(page, elsewhere):
 
 
 def test_the_picture_can_be_made_again():
-    values = config.read(ROOT / "docs/images/comparison.toml", "methods")
+    values = config.read(ROOT / "examples/demo.toml", "methods")
     names = [peer.methods.parse(selector).name for selector in values.pop("methods")]
     assert config.settle(values, {}).data == "digits"
     assert names == ["gt-hsgd", "gt-dsgd", "d-get", "d-spider-sfo"]
