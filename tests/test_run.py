@@ -102,6 +102,17 @@ def test_long_intervals_are_cut_into_pieces_without_a_seam(monkeypatch):
     assert np.array_equal(peer.run(GT_HSGD, problem, RING, steps=100, precision=64, record=1).x, whole.x)
 
 
+def test_samples_drawn_ahead_are_kept_between_intervals(monkeypatch):
+    from peerdescent.engines import stacked
+
+    drawn = []
+    real = stacked._draw_ahead
+    monkeypatch.setattr(stacked, "_draw_ahead", lambda *a: drawn.append(int(a[-1])) or real(*a))
+    trace = peer.run(GT_HSGD, small_logistic(), RING, steps=2500, record=500)
+    assert drawn == [1, 1025, 2049]
+    assert trace.steps == 2500
+
+
 def test_x0():
     problem = small_quadratic(noise=0.0)
     rng = np.random.default_rng(0)
@@ -213,6 +224,14 @@ def test_nan_is_divergence_and_debug_names_node_step_and_stage():
     slow = peer.run(peer.methods.dsgd(), problem, RING, steps=10, engine="debug")
     assert slow.status == "diverged"
     assert slow.message == "node 3, step 0, grad: the result is not finite"
+
+
+def test_debug_diverges_without_warnings():
+    trace = peer.run(
+        peer.methods.gt_dsgd(alpha=1e6), small_quadratic(), RING, steps=100, x0=np.ones(5), engine="debug", record=1
+    )
+    assert trace.status == "diverged"
+    assert "not finite" in trace.message
 
 
 @pytest.mark.parametrize(("rows", "where"), [(1, "node 2, step 0, grad"), (4, "node 2, evaluate")])
@@ -388,7 +407,7 @@ def test_combinations_that_cannot_work_are_refused():
     with pytest.raises(ValueError, match=r"d2 needs the smallest eigenvalue of W above -0.333; matrix has -0.6"):
         peer.run(peer.methods.d2(), problem, almost, steps=2)
     for engine in ("stacked", "debug"):
-        with pytest.raises(ValueError, match="gt-sarah takes exact local gradients, and samples that come for ever"):
+        with pytest.raises(ValueError, match="gt-sarah takes exact local gradients, and streaming has none"):
             peer.run(peer.methods.gt_sarah(), small_streaming(), RING, steps=2, engine=engine)
 
 

@@ -55,6 +55,7 @@ class Ledger:
         self.gradients = np.zeros(len(t))
         self.rounds = np.zeros(len(t))
         self.requests: list[tuple[int, int]] = []
+        self.takes_exact = False
         self._calls = Calls()
         self._where = np.ones(len(t), dtype=bool)
         self._rare = False
@@ -73,6 +74,7 @@ class Ledger:
 
     def full_grad(self, x: Any) -> Blank:
         """A gradient for every sample held (one where the cost is not a sum)."""
+        self.takes_exact = True
         self.gradients[self._where] += self.samples
         return Blank()
 
@@ -102,6 +104,8 @@ class Costs(NamedTuple):
     rounds: np.ndarray
     vectors: np.ndarray
     """p-vectors sent: rounds times out-degree, the mean over nodes."""
+    takes_exact: bool
+    """Whether exact local gradients are among them."""
 
 
 def costs(method: Method, steps: int, samples: float | None, degrees: np.ndarray) -> Costs:
@@ -117,7 +121,8 @@ def costs(method: Method, steps: int, samples: float | None, degrees: np.ndarray
     gradients = np.concatenate([[0.0], start.gradients, rest.gradients])
     rounds = np.concatenate([[0.0], start.rounds, rest.rounds])
     vectors = np.concatenate([[0.0], rounds[1:] * degrees[np.arange(steps) % len(degrees)]])
-    return Costs(gradients.cumsum(), rounds.cumsum(), vectors.cumsum())
+    exact = start.takes_exact or rest.takes_exact
+    return Costs(gradients.cumsum(), rounds.cumsum(), vectors.cumsum(), exact)
 
 
 def requests(method: Method) -> tuple[tuple[int, int], ...]:

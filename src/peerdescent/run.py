@@ -74,6 +74,11 @@ def run(
     total = _total_steps(method, problem, steps, epochs)
     degrees = np.atleast_2d(network.degree).mean(axis=1)
     spent = costs(method, total, problem.samples, degrees)
+    require(
+        problem.oracle.finite or not spent.takes_exact,
+        f"{method.name} takes exact local gradients, and {problem.name} has none, since its samples never end: "
+        "use a method with a large_batch, such as d-get",
+    )
     grid = recording_steps(record, spent.gradients if epochs is not None else np.arange(total + 1.0))
     dtype = np.dtype(f"float{precision}")
 

@@ -44,14 +44,6 @@ class Engine(Protocol):
         """loss, grad_norm, stationarity and consensus at iterates x (n, p)."""
 
 
-def endless(method: Method) -> str:
-    """Why a method that takes exact local gradients cannot run where samples come for ever."""
-    return (
-        f"{method.name} takes exact local gradients, and samples that come for ever have none: "
-        "use a method with a large_batch, such as d-get"
-    )
-
-
 def make(name: str, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> Engine:
     """The engine of that name, ready to start."""
     if name not in ENGINES:

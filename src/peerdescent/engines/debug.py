@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from peerdescent.engines import endless
-from peerdescent.errors import NotFinite, require
+from peerdescent.errors import NotFinite
 from peerdescent.method import Calls, Method
 from peerdescent.network import Network
 from peerdescent.problems.keys import node_keys
@@ -48,7 +47,6 @@ class Net:
     def full_grad(self, x: np.ndarray) -> np.ndarray:
         """Each node's exact gradient."""
         engine = self.engine
-        require(engine.oracle.finite, endless(engine.method))
         return self._vectors("full_grad", lambda i: engine._exact(jnp.asarray(x[i]), i)[1])
 
     def mix(self, x: np.ndarray) -> np.ndarray:
@@ -102,8 +100,9 @@ class Debug:
 
     def advance(self, state: Any, t: int, until: int) -> Any:
         """One iteration after the other."""
-        for step in range(t, until):
-            state = self.method.step(state, Net(self, step))
+        with np.errstate(all="ignore"):  # what is not finite is reported with its place
+            for step in range(t, until):
+                state = self.method.step(state, Net(self, step))
         return state
 
     def evaluate(self, x: Any) -> dict[str, float]:
@@ -114,7 +113,8 @@ class Debug:
             exact = _at_each_node(self.nodes, "evaluate", partial(self._exact, point))
             values.append(np.mean([np.asarray(value) for value, _ in exact]))
             grads.append(np.mean([np.asarray(grad) for _, grad in exact], axis=0))
-        return {k: float(v) for k, v in metrics(x, np.array(values), np.array(grads)).items()}
+        with np.errstate(all="ignore"):
+            return {k: float(v) for k, v in metrics(x, np.array(values), np.array(grads)).items()}
 
     def _exact(self, x: jax.Array, i: int) -> tuple[jax.Array, jax.Array]:
         return self.oracle.exact(x, self.held[i])

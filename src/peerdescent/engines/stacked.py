@@ -17,8 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from peerdescent.engines import endless
-from peerdescent.errors import require
 from peerdescent.method import Calls, Method
 from peerdescent.network import Network
 from peerdescent.problems.keys import node_keys
@@ -101,7 +99,6 @@ class Net:
 
     def full_grad(self, x: jax.Array) -> jax.Array:
         """Every node's exact gradient."""
-        require(self.program.oracle.finite, endless(self.program.method))
         return jax.vmap(self.program.oracle.exact)(x, self.data)[1]
 
     def mix(self, x: jax.Array) -> jax.Array:
@@ -138,13 +135,14 @@ class Stacked:
         self.program = Program(method.pattern, problem.oracle)
         self.requests = requests(method)
         self.chunk = _chunk(problem.oracle, self.data, self.requests)
+        self.drawn: tuple[int, Any] | None = None
         # A gradient uses every parameter about once a sample, and a mix once a neighbour.
         work = problem.nodes * problem.dimension * (self.weights.width + sum(batch for _, batch in self.requests))
         self.step = _advance_small if work <= SMALL and _small_is_known() else _advance
 
     def warm_up(self, x0: np.ndarray) -> None:
         """Start, advance by nothing and evaluate: the programs are then compiled."""
-        jax.block_until_ready(self._advance(self.start(x0), 1, 0))
+        jax.block_until_ready(self._advance(self.start(x0), 1, 0, *self._ahead(1)))
         self.evaluate(x0)
 
     def start(self, x0: np.ndarray) -> Any:
@@ -154,8 +152,9 @@ class Stacked:
     def advance(self, state: Any, t: int, until: int) -> Any:
         """The state after iterations t, ..., until - 1; it consumes `state`."""
         while t < until:
-            count = min(until - t, self.chunk)
-            state = self._advance(state, t, count)
+            first, ahead = self._ahead(t)
+            count = min(until, first + self.chunk) - t
+            state = self._advance(state, t, count, first, ahead)
             t += count
         return jax.block_until_ready(state)
 
@@ -163,14 +162,19 @@ class Stacked:
         """The metrics that need the problem, at iterates x (n, p)."""
         return {k: float(v) for k, v in _evaluate(self.program.oracle, jnp.asarray(x), self.data).items()}
 
-    def _advance(self, state: Any, t: int, count: int) -> Any:
-        first = jnp.int32(t)
-        ahead = {
-            request: _draw_ahead(self.program.oracle, *request, self.chunk, self.data, self.seed, first)
-            for request in self.requests
-        }
-        data = self.numbers, self.data, self.weights, self.seed, ahead
-        return self.step(self.program, *data, state, first, jnp.int32(count))
+    def _ahead(self, t: int) -> tuple[int, Any]:
+        """The samples drawn ahead that cover iteration t, and the iteration they begin with; kept between intervals."""
+        if self.drawn is None or not 0 <= t - self.drawn[0] < self.chunk:
+            draws = {
+                request: _draw_ahead(self.program.oracle, *request, self.chunk, self.data, self.seed, jnp.int32(t))
+                for request in self.requests
+            }
+            self.drawn = t, draws
+        return self.drawn
+
+    def _advance(self, state: Any, t: int, count: int, first: int, ahead: Any) -> Any:
+        values = self.numbers, self.data, self.weights, self.seed, ahead
+        return self.step(self.program, *values, state, jnp.int32(first), jnp.int32(t - first), jnp.int32(count))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -192,17 +196,19 @@ def _interval(
     seed: Any,
     ahead: Any,
     state: Any,
-    t: jax.Array,
+    first: jax.Array,
+    skip: jax.Array,
     count: jax.Array,
 ) -> Any:
+    """Iterations first + skip, ..., first + skip + count - 1, where `ahead` has the samples from `first` on."""
     method = program.method.replace(**numbers)
 
     def body(i: jax.Array, state: Any) -> Any:
         drawn = jax.tree.map(lambda a: a[i], ahead)
-        return method.step(state, Net(program, data, weights, seed, t + i, drawn))
+        return method.step(state, Net(program, data, weights, seed, first + i, drawn))
 
     # The number of iterations is an argument, so that intervals of all lengths share one program.
-    return lax.fori_loop(0, count, body, state)
+    return lax.fori_loop(skip, skip + count, body, state)
 
 
 _advance = jax.jit(_interval, static_argnums=0, donate_argnums=6)
