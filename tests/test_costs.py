@@ -126,7 +126,7 @@ def test_grids():
         assert step == 0 or spent[step - 1] < target
     with pytest.raises(ValueError, match="unknown spacing 'lin'"):
         recording_steps(Grid(3, "lin"), np.arange(9.0))
-    with pytest.raises(ValueError, match="record = 0: must be at least 1"):
+    with pytest.raises(ValueError, match="record = 0: must be a whole number of at least 1"):
         recording_steps(0, np.arange(9.0))
     with pytest.raises(ValueError, match=r"record has steps 1..99: must lie in 0..8"):
         recording_steps([1, 99], np.arange(9.0))

@@ -380,11 +380,11 @@ GOOD = {"steps": 5}
         ({"epochs": float("inf")}, "epochs = inf: must be positive and finite"),
         ({"epochs": 3}, "quadratic has no epochs, since its samples never end: give steps"),
         ({**GOOD, "precision": 16}, "precision = 16: must be 32 or 64"),
-        ({**GOOD, "seed": -1}, "seed = -1: must lie in 0"),
+        ({**GOOD, "seed": -1}, "seed = -1: must be a whole number of at least 0"),
         ({**GOOD, "engine": "stakced"}, "unknown engine 'stakced': did you mean 'stacked'"),
         ({**GOOD, "x0": np.zeros(4)}, r"x0 has shape \(4,\): must be \(5,\), or \(6, 5\)"),
         ({**GOOD, "x0": np.full(5, np.nan)}, "x0 has values that are not finite"),
-        ({**GOOD, "record": 0}, "record = 0: must be at least 1 point"),
+        ({**GOOD, "record": 0}, "record = 0: must be a whole number of at least 1"),
         ({**GOOD, "record": [6]}, r"record has steps 6..6: must lie in 0..5"),
     ],
 )

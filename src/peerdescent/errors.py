@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral
+from typing import Any
 
 
 def unknown(kind: str, value: object, known: Iterable[str]) -> ValueError:
@@ -13,7 +15,7 @@ def unknown(kind: str, value: object, known: Iterable[str]) -> ValueError:
     unknown topology 'rnig': did you mean 'ring'? Known: ring, star
     """
     names = sorted(known)
-    close = difflib.get_close_matches(str(value), names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return ValueError(f"unknown {kind} {value!r}: {hint}Known: {', '.join(names)}")
 
@@ -22,6 +24,17 @@ def require(condition: bool, message: str) -> None:
     """Raise ValueError with `message` unless `condition` holds."""
     if not condition:
         raise ValueError(message)
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """`value` as an int of at least `least`, or a ValueError that names the argument; NumPy's integers will do.
+
+    >>> whole("nodes", 20, least=1)
+    20
+    """
+    good = isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+    require(good, f"{name} = {value!r}: must be a whole number of at least {least}")
+    return int(value)
 
 
 class NotFinite(ArithmeticError):

@@ -8,6 +8,7 @@ its name in `ESTIMATORS`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, NamedTuple
 
 from peerdescent.errors import require
@@ -57,7 +58,7 @@ class hybrid:
     def __post_init__(self) -> None:
         check_count(batch=self.batch, initial_batch=self.initial_batch)
         if is_known(self.beta):
-            good = isinstance(self.beta, int | float) and 0 <= self.beta <= 1
+            good = isinstance(self.beta, Real) and 0 <= self.beta <= 1
             require(good, f"beta = {self.beta}: must lie in [0, 1] (1 is sgd, 0 never forgets)")
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Previous]:

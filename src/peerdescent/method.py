@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Hashable, Iterator
+from numbers import Integral, Real
 from typing import Any, NamedTuple, Protocol
 
-from peerdescent.errors import require
+from peerdescent.errors import require, whole
 
 Vector = Any
 Sample = Any
@@ -111,7 +113,7 @@ class Method:
     def numbers(self) -> dict[str, Any]:
         """The hyperparameters that may be traced: all but the `fixed` ones."""
         return {
-            f.name: float(value) if isinstance(f.default, float) and isinstance(value, int) else value
+            f.name: float(value) if isinstance(f.default, float) and isinstance(value, Integral) else value
             for part in self.parts
             for f in dataclasses.fields(part)
             if not f.metadata.get("fixed")
@@ -187,18 +189,17 @@ def check_positive(**values: Any) -> None:
     """Refuse numbers that are not positive and finite; traced values pass, since their value is not known yet."""
     for name, value in values.items():
         if is_known(value):
-            good = isinstance(value, int | float) and 0 < value < float("inf")
+            good = isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
             require(good, f"{name} = {value}: must be a positive finite number")
 
 
 def check_count(**values: Any) -> None:
-    """Refuse batch sizes and periods that are not whole numbers of at least 1; traced values pass."""
+    """Refuse batch sizes and periods that are not whole numbers from 1 to 2^31 - 1; traced values pass."""
     for name, value in values.items():
         if is_known(value):
-            good = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-            require(good, f"{name} = {value}: must be a whole number of at least 1")
+            require(whole(name, value, 1) < 2**31, f"{name} = {value}: must be below 2^31")
 
 
 def is_known(value: Any) -> bool:
-    """Whether a hyperparameter is a plain Python value, neither traced nor left open."""
-    return value is None or isinstance(value, int | float | str)
+    """Whether a hyperparameter is a plain value, neither traced nor left open."""
+    return value is None or isinstance(value, Real | str)

@@ -153,7 +153,9 @@ def _values(text: str, selector: str) -> dict[str, Any]:
     for item in filter(None, (piece.strip() for piece in text.split(","))):
         key, equals, value = (piece.strip() for piece in item.partition("="))
         require(bool(equals), f"{item!r} in {selector!r} is not of the form parameter=value")
-        values[key.replace("-", "_")] = _value(value, key)
+        key = key.replace("-", "_")
+        require(key not in values, f"{key} is given twice in {selector!r}: leave one out")
+        values[key] = _value(value, key)
     return values
 
 

@@ -21,7 +21,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from peerdescent.errors import require, unknown
 
 RULES = ("lazy", "metropolis", "equal")
-DENSE_UP_TO = 1000  # nodes; below, dense spectra take a fraction of a second and are exact to rounding
+DENSE_UP_TO = 400  # nodes; up to here dense spectra take a tenth of a second, and are exact to rounding
 ROUNDING = 1e-12  # a smaller entry of a given matrix is the rounding of a zero, not a link
 
 Floats = NDArray[np.float64]

@@ -8,11 +8,12 @@ how a budget in epochs becomes a number of steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from peerdescent.errors import require, unknown
+from peerdescent.errors import require, unknown, whole
 from peerdescent.method import Calls, Method
 
 COLUMNS = (
@@ -116,8 +117,12 @@ def costs(method: Method, steps: int, samples: float | None, degrees: np.ndarray
     array([ 0., 32., 40., 48.])
     """
     start, rest = Ledger(np.zeros(min(steps, 1), dtype=np.int64), samples), Ledger(np.arange(1, steps), samples)
-    state = method.init(Blank(), start)
-    method.step(state, rest)
+    try:
+        method.step(method.init(Blank(), start), rest)
+    except (TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{method.name} does more than +, -, * and / with its vectors, and a method may not: {error}"
+        ) from error
     gradients = np.concatenate([[0.0], start.gradients, rest.gradients])
     rounds = np.concatenate([[0.0], start.rounds, rest.rounds])
     vectors = np.concatenate([[0.0], rounds[1:] * degrees[np.arange(steps) % len(degrees)]])
@@ -158,13 +163,17 @@ def recording_steps(record: int | Grid | Iterable[int], axis: np.ndarray) -> lis
     [0, 1, 10, 100, 1000]
     """
     last = len(axis) - 1
-    if not isinstance(record, int | Grid):
+    require(
+        isinstance(record, Integral | Iterable) and not isinstance(record, str),
+        f"record = {record!r}: must be a number of points, a Grid, or a list of steps",
+    )
+    if isinstance(record, Iterable) and not isinstance(record, Grid):
         steps = sorted({int(step) for step in record})
         require(bool(steps), "record is empty: give at least one step, or a number of points")
         require(steps[0] >= 0 and steps[-1] <= last, f"record has steps {steps[0]}..{steps[-1]}: must lie in 0..{last}")
         return sorted({0, last, *steps})
     points, spacing = record if isinstance(record, Grid) else (record, "even")
-    require(points >= 1, f"record = {points}: must be at least 1 point")
+    points = whole("record", points, 1)
     if spacing == "even":
         targets = np.linspace(0, axis[-1], points + 1)
     elif spacing == "log":

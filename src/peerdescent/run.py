@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import pairwise
+from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from peerdescent.errors import NotFinite, require
+from peerdescent.errors import NotFinite, require, whole
 from peerdescent.trace import Identity, Status, Trace, digest
 
 if TYPE_CHECKING:
@@ -46,10 +47,11 @@ def run(
     """Run a method on a problem over a network.
 
     Exactly one of `steps` (iterations, the first included) and `epochs` (a budget: the run ends with the last
-    iteration whose gradients still fit) is given. `x0` is (p,) or (n, p) and defaults to the problem's start, else to
-    zeros. `precision` is 32 or 64. `record` is a number of points, spread evenly over the epochs or steps, a
-    `record.Grid`, or a list of steps. `progress` is True, False, None (a bar on a terminal only) or an object with
-    `begin`, `update`, `end`. `resume` continues an earlier trace or run folder to a larger number of steps.
+    iteration whose gradients still fit, but not before the first) is given. `x0` is (p,) or (n, p) and defaults to the
+    problem's start, else to zeros. `precision` is 32 or 64. `record` is a number of points, spread evenly over the
+    epochs or steps, a `record.Grid`, or a list of steps. `progress` is True, False, None (a bar on a terminal only) or
+    an object with `begin`, `update`, `end`. `resume` continues an earlier trace or run folder to a larger number of
+    steps.
 
     Ctrl-C ends the run with what was recorded so far and status `interrupted`; a loss that is not finite, or beyond a
     thousand times the first, ends it as `diverged`.
@@ -65,12 +67,24 @@ def run(
     import numpy as np
 
     from peerdescent import engines
+    from peerdescent.method import Method
+    from peerdescent.network import Network
+    from peerdescent.problems import Problem
     from peerdescent.progress import choose
     from peerdescent.record import costs, recording_steps, visited
 
+    require(
+        isinstance(method, Method),
+        f"method is a {type(method).__name__}: give a Method, as from peer.methods.gt_hsgd()",
+    )
+    require(
+        isinstance(problem, Problem), f"problem is a {type(problem).__name__}: give a Problem, as from peer.problems"
+    )
+    require(isinstance(network, Network), f"network is a {type(network).__name__}: give a Network, as Network(graph)")
     check(method, problem, network)
     require(precision in (32, 64), f"precision = {precision}: must be 32 or 64")
-    require(0 <= seed < 2**32, f"seed = {seed}: must lie in 0..2^32 - 1")
+    seed = whole("seed", seed, 0)
+    require(seed < 2**32, f"seed = {seed}: must lie in 0..2^32 - 1")
     total = _total_steps(method, problem, steps, epochs)
     degrees = np.atleast_2d(network.degree).mean(axis=1)
     spent = costs(method, total, problem.samples, degrees)
@@ -112,7 +126,7 @@ def run(
                 if keeper.diverged():
                     return keeper.trace(Status.diverged, f"loss {keeper.loss:g} at step {right}")
         except KeyboardInterrupt:
-            if not keeper.rows:
+            if not keeper.kept.rows:
                 raise
             return keeper.trace(Status.interrupted)
         except NotFinite as error:
@@ -120,6 +134,15 @@ def run(
         finally:
             bar.end()
         return keeper.trace(Status.done)
+
+
+class Kept(NamedTuple):
+    """What is recorded: the rows, and the iterates, x_tilde and state of the last one."""
+
+    rows: list[dict[str, float]]
+    x: np.ndarray
+    x_tilde: np.ndarray
+    state: Any
 
 
 class _Keeper:
@@ -130,12 +153,15 @@ class _Keeper:
     ) -> None:
         self.machine, self.problem, self.spent, self.dtype, self.x0 = machine, problem, spent, dtype, x0
         self.identity, self.compiling = identity, 0.0
-        self.rows: list[dict[str, float]] = []
-        self.step, self.seconds, self.state, self.x, self.x_tilde = 0, 0.0, None, x0, x0[0]
+        self.kept = Kept([], x0, x0[0], None)
 
     @property
     def loss(self) -> float:
-        return self.rows[-1]["loss"]
+        return self.kept.rows[-1]["loss"]
+
+    @property
+    def step(self) -> int:
+        return int(self.kept.rows[-1]["step"])
 
     def warm_up(self) -> None:
         clock = time.perf_counter()
@@ -144,8 +170,7 @@ class _Keeper:
 
     def begin(self, move: tuple[int, int] | None) -> None:
         assert move is not None
-        self.x_tilde = self.x0[move[1]].copy()
-        self._record(0, self.x0, None)
+        self._record(0, self.x0, None, self.x0[move[1]].copy(), 0.0)
 
     def resume(self, earlier: Trace | str | Path, grid: list[int]) -> list[int]:
         import jax
@@ -157,13 +182,12 @@ class _Keeper:
             require(mine == theirs, f"cannot resume: {name} is {mine!r} here and was {theirs!r} in the earlier run")
         require(trace.status != Status.diverged, "cannot resume a run that diverged: start again with a smaller step")
         require(trace.steps < grid[-1], f"nothing to resume: the earlier run has {trace.steps} of {grid[-1]} steps")
-        self.rows = trace.table.to_dict("records")  # type: ignore[assignment]
-        self.step, self.seconds = trace.steps, self.rows[-1]["seconds"]
-        self.x, self.x_tilde = trace.x, trace.x_tilde
+        state = None
         if trace.state is not None:
-            _, structure = jax.tree.flatten(jax.eval_shape(lambda: self.machine.start(self.x0)))
-            leaves = [np.array(leaf) for leaf in jax.tree.leaves(trace.state)]
-            self.state = jax.tree.unflatten(structure, leaves)
+            structure = jax.tree.structure(jax.eval_shape(lambda: self.machine.start(self.x0)))
+            state = jax.tree.unflatten(structure, [np.array(leaf) for leaf in jax.tree.leaves(trace.state)])
+        rows: Any = trace.table.to_dict("records")
+        self.kept = Kept(rows, trace.x, trace.x_tilde, state)
         return [self.step, *(step for step in grid if step > self.step)]
 
     def advance(self, until: int, move: tuple[int, int] | None) -> None:
@@ -171,8 +195,8 @@ class _Keeper:
         import jax.numpy as jnp
         import numpy as np
 
-        x_tilde, seconds, step = self.x_tilde, self.seconds, self.step
-        state = jax.tree.map(jnp.array, self.state) if self.state is not None else None
+        x_tilde, seconds, step = self.kept.x_tilde, self.kept.rows[-1]["seconds"], self.step
+        state = None if self.kept.state is None else jax.tree.map(jnp.array, self.kept.state)
         for stop in sorted({until, *(move or ())[:1]}):
             clock = time.perf_counter()
             if state is None:
@@ -183,10 +207,9 @@ class _Keeper:
             if move and stop == move[0]:
                 x_tilde = np.array(state.x[move[1]])
         kept = jax.tree.map(np.array, state)
-        self.seconds, self.x_tilde = seconds, x_tilde
-        self._record(until, kept.x, kept)
+        self._record(until, kept.x, kept, x_tilde, seconds)
 
-    def _record(self, step: int, x: np.ndarray, state: Any) -> None:
+    def _record(self, step: int, x: np.ndarray, state: Any, x_tilde: np.ndarray, seconds: float) -> None:
         from peerdescent.record import COLUMNS, tracking_error
 
         row = self.machine.evaluate(x)
@@ -198,20 +221,20 @@ class _Keeper:
             "gradients": gradients,
             "rounds": int(self.spent.rounds[step]),
             "bytes": float(self.spent.vectors[step]) * self.problem.dimension * self.dtype.itemsize,
-            "seconds": self.seconds,
+            "seconds": seconds,
         }
-        self.rows.append({name: row[name] for name in COLUMNS})
-        self.step, self.x, self.state = step, x, state
+        # All at once and last, so that an interruption leaves the record before this one whole.
+        self.kept = Kept([*self.kept.rows, {name: row[name] for name in COLUMNS}], x, x_tilde, state)
 
     def diverged(self) -> bool:
-        first = abs(self.rows[0]["loss"])
+        first = abs(self.kept.rows[0]["loss"])
         return not math.isfinite(self.loss) or (first > 0 and self.loss > DIVERGED * first)
 
     def trace(self, status: Status, message: str = "") -> Trace:
         import pandas as pd
 
-        table = pd.DataFrame(self.rows)
-        return Trace(table, self.x, self.x_tilde, status, self.identity, message, self.compiling, self.state)
+        rows, x, x_tilde, state = self.kept
+        return Trace(pd.DataFrame(rows), x, x_tilde, status, self.identity, message, self.compiling, state)
 
 
 def check(method: Method, problem: Problem, network: Network) -> None:
@@ -242,10 +265,9 @@ def _total_steps(method: Method, problem: Problem, steps: int | None, epochs: fl
 
     require((steps is None) != (epochs is None), f"steps = {steps}, epochs = {epochs}: give exactly one of them")
     if steps is not None:
-        require(isinstance(steps, int) and steps >= 1, f"steps = {steps}: must be a whole number of at least 1")
-        return steps
+        return whole("steps", steps, 1)
     assert epochs is not None
-    require(0 < epochs < float("inf"), f"epochs = {epochs}: must be positive and finite")
+    require(isinstance(epochs, Real) and 0 < epochs < math.inf, f"epochs = {epochs}: must be positive and finite")
     require(problem.samples is not None, f"{problem.name} has no epochs, since its samples never end: give steps")
     assert problem.samples is not None
     return steps_within(method, epochs * problem.samples, problem.samples)

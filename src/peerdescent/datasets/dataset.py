@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peerdescent.errors import require, unknown
+from peerdescent.errors import require, unknown, whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -21,17 +21,6 @@ if TYPE_CHECKING:
 
 STACKED_LIMIT_GIB = 8
 PARTITIONS = ("uniform", "dirichlet", "label", "indices")
-
-
-def whole(name: str, value: object, least: int) -> int:
-    """`value` as an int, or a ValueError that names the argument.
-
-    >>> whole("nodes", 20, least=1)
-    20
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name}={value!r} must be a whole number, at least {least}")
-    return int(value)
 
 
 def generator(seed: int) -> np.random.Generator:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from peerdescent.datasets import formats
 from peerdescent.datasets.cache import cache_folder, cached, fingerprint
-from peerdescent.datasets.dataset import Dataset, generator, stored_values, whole
+from peerdescent.datasets.dataset import Dataset, generator, stored_values
 from peerdescent.datasets.sets import SETS, NamedSet
-from peerdescent.errors import require, unknown
+from peerdescent.errors import require, unknown, whole
 
 if TYPE_CHECKING:
     from peerdescent.datasets.dataset import Features
@@ -67,7 +67,7 @@ def load(
     )
     rng, rows = generator(seed), rows if rows is None else whole("rows", rows, least=1)
     folders = _folders(data_dir)
-    known = SETS.get(name_or_path) if isinstance(name_or_path, str) else None
+    known = SETS.get(name_or_path.lower()) if isinstance(name_or_path, str) else None
     if known:
         require(target == -1, f"target={target!r} is for .csv files: {known.name} knows its labels")
         name, (features, raw) = known.name, _named(known, folders)

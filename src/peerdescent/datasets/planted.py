@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from peerdescent.datasets.dataset import Dataset, generator, whole
-from peerdescent.errors import require
+from peerdescent.datasets.dataset import Dataset, generator
+from peerdescent.errors import require, whole
 
 SPARSE_BELOW = 0.25
 LOGIT_SCALE = 4.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import cache, partial
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import jax
@@ -166,7 +167,7 @@ class Stacked:
         """The samples drawn ahead that cover iteration t, and the iteration they begin with; kept between intervals."""
         if self.drawn is None or not 0 <= t - self.drawn[0] < self.chunk:
             draws = {
-                request: _draw_ahead(self.program.oracle, *request, self.chunk, self.data, self.seed, jnp.int32(t))
+                request: _draw_ahead(self.program.oracle, *request, self.chunk, self.data, self.seed, np.int32(t))
                 for request in self.requests
             }
             self.drawn = t, draws
@@ -174,12 +175,14 @@ class Stacked:
 
     def _advance(self, state: Any, t: int, count: int, first: int, ahead: Any) -> Any:
         values = self.numbers, self.data, self.weights, self.seed, ahead
-        return self.step(self.program, *values, state, jnp.int32(first), jnp.int32(t - first), jnp.int32(count))
+        return self.step(self.program, *values, state, np.int32(first), np.int32(t - first), np.int32(count))
 
 
 @partial(jax.jit, static_argnums=0)
 def _start(program: Program, numbers: Any, data: Any, weights: Any, seed: Any, x0: jax.Array) -> Any:
-    return program.method.replace(**numbers).init(x0, Net(program, data, weights, seed, 0, {}))
+    state = program.method.replace(**numbers).init(x0, Net(program, data, weights, seed, 0, {}))
+    # Python numbers in a state made by hand get a type of their own, so that a state read back is of the same type.
+    return jax.tree.map(lambda a: lax.convert_element_type(a, jnp.result_type(a)), state)
 
 
 # A program of its own, since all methods that ask for the same samples share it.
@@ -246,7 +249,7 @@ def _turn(a: jax.Array, t: Any) -> jax.Array:
 
 
 def _number(value: Any, dtype: Any) -> jax.Array:
-    return jnp.asarray(value, jnp.int32 if isinstance(value, int) else dtype)
+    return jnp.asarray(value, jnp.int32 if isinstance(value, Integral) else dtype)
 
 
 def _chunk(oracle: Oracle, data: Any, requests: tuple[tuple[int, int], ...]) -> int:

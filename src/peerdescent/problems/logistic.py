@@ -53,7 +53,7 @@ def logistic(partition: Partition, strength: float = 1e-4, regulariser: str = "n
     # Only the product of label and features enters the cost, so that product is what nodes hold.
     rows = features * labels[..., None].astype(features.dtype)
     return Problem(
-        name=f"logistic({partition.dataset.name})",
+        name=f"logistic({partition.dataset.name}{'' if regulariser == 'nonconvex' else ', ' + regulariser})",
         oracle=FiniteSum(_ORACLES[regulariser]),
         data=Held(rows, sizes, np.full(len(sizes), strength)),
         nodes=len(sizes),
@@ -68,7 +68,7 @@ def _value_and_grad(
     if weights is None:
         weights = jnp.full(rows.shape[0], 1 / rows.shape[0], x.dtype)
     margin = rows @ x
-    value = weights @ jax.nn.softplus(-margin)
+    value = jnp.sum(weights * jax.nn.softplus(-margin))  # summed by parts; a product would add up rounding errors
     grad = -(weights * jax.nn.sigmoid(-margin)) @ rows
     if regulariser is None:
         return value, grad

@@ -59,12 +59,13 @@ class Even(FiniteSum):
         return self.value_and_grad(x, data.rows, None, data.numbers)
 
 
-def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str = "loss") -> Problem:
+def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str | None = None) -> Problem:
     """Minimise the average of any JAX function `function(params, batch)` over a pytree of parameters.
 
     `function` returns the mean over the batch of per-row losses. `data` is a partition (a batch is then
     `(features, labels)`) or a pytree of arrays (nodes, m, ...), from which a batch takes rows. `params` are flattened
-    to one vector, which is also the default x_0; `problem.unflatten(x)` gives them back.
+    to one vector, which is also the default x_0; `problem.unflatten(x)` gives them back. `name` is by default that of
+    the function.
 
     >>> def squared(params, batch):
     ...     return jnp.mean((batch["a"] @ params["w"] + params["b"] - batch["b"]) ** 2)
@@ -91,7 +92,7 @@ def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str 
     unflatten = Unflatten(structure, tuple(np.shape(leaf) for leaf in leaves))
     kind = Even if len(set(sizes.tolist())) == 1 else FiniteSum
     return Problem(
-        name=name,
+        name=name or str(getattr(function, "__name__", "loss")),
         oracle=kind(Averaged(function, unflatten)),
         data=Held(rows, sizes),
         nodes=len(sizes),

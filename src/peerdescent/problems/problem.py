@@ -46,14 +46,14 @@ class Problem:
     """
 
     name: str
-    oracle: Oracle
-    data: Any
+    oracle: Oracle = field(repr=False)
+    data: Any = field(repr=False)
     nodes: int
     dimension: int
     samples: float | None = None
-    start: np.ndarray | None = None
+    start: np.ndarray | None = field(default=None, repr=False)
     smoothness: float | None = None
-    variance: np.ndarray | None = None
+    variance: np.ndarray | None = field(default=None, repr=False)
     unflatten: Any = field(default=None, repr=False)
 
     def loss(self, x: Any) -> float:
