@@ -63,6 +63,24 @@ def states(method, problem, network, steps: int, *, seed: int = 0, x0=None, engi
     return kept
 
 
+class Spy:
+    """A progress meter that remembers, and that may press Ctrl-C."""
+
+    def __init__(self, interrupt_at: int | None = None):
+        self.seen, self.ended, self.interrupt_at = [], False, interrupt_at
+
+    def begin(self, label, total):
+        self.label, self.total = label, total
+
+    def update(self, step, loss):
+        self.seen.append((step, loss))
+        if self.interrupt_at is not None and step >= self.interrupt_at:
+            raise KeyboardInterrupt
+
+    def end(self):
+        self.ended = True
+
+
 def assert_close(actual, expected, relative: float = 1e-12) -> None:
     actual, expected = np.asarray(actual), np.asarray(expected)
     assert actual.shape == expected.shape

@@ -1,4 +1,4 @@
-"""Every cell of estimator x fusion, over every problem and three networks: what any user of any cell may rely on."""
+"""Every cell of estimator x fusion, over every problem and three networks or more: what any user may rely on."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ NETWORKS = {
     "ring": peer.Network(peer.topology.ring(6)),
     "directed-exponential": peer.Network(peer.topology.directed_exponential(6)),
     "one-peer": peer.Network(peer.topology.one_peer_exponential(6)),
+    "star": peer.Network(peer.topology.star(6)),
+    "taking turns": peer.Network([peer.topology.ring(6), peer.topology.star(6)]),
 }
 STEPS = 7
 

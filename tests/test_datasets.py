@@ -92,6 +92,10 @@ def test_a9a_test_part_shows_122_columns_on_its_own():
     assert formats.read_libsvm([path], features=123)[0].shape == (16_281, 123)
 
 
+def test_names_may_be_written_in_capitals():
+    assert load("Digits").name == "digits"
+
+
 @needs_data
 @pytest.mark.usefixtures("real")
 def test_covertype():

@@ -136,7 +136,7 @@ BAD_FILES = [
     ("some.csv", CSV, {"labels": "binry"}, "unknown labels 'binry': did you mean 'binary'"),
     ("some.csv", CSV, {"rows": 3}, "rows=3 is more than the 2 rows of some.csv"),
     ("some.csv", CSV, {"rows": 0}, "rows = 0: must be a whole number of at least 1"),
-    ("some.csv", CSV, {"rows": 1.5}, "rows=1.5 must be a whole number"),
+    ("some.csv", CSV, {"rows": 1.5}, "rows = 1.5: must be a whole number"),
     ("some.csv", CSV, {"seed": "x"}, "seed = 'x': must be a whole number of at least 0"),
     ("some.csv", CSV, {"data_dir": "nowhere"}, "data_dir='nowhere' is not a folder"),
     ("some.csv.gz", CSV, {}, "as comma-separated text"),

@@ -102,6 +102,9 @@ def test_replace_and_equality():
         ("gt-hsgd[batch=none]", "batch = None: must be a whole number of at least 1"),
         ("gt-hsgd[initial_batch=-2]", "initial_batch = -2: must be a whole number"),
         ("d-get[period=0]", "period = 0: must be a whole number"),
+        ("d-get[period=10000000000]", r"period = 10000000000: must be below 2\^31"),
+        ("gt-hsgd[alpha=0.1,alpha=0.5]", "alpha is given twice"),
+        ("gt-hsgd[alpha=true]", "alpha = True: must be a positive finite number"),
         ("d-get[large_batch=0]", "large_batch = 0: must be a whole number"),
         ("d-pd-sgd[eta=-1]", "eta = -1: must be a positive"),
         ("d-pd-sgd[kappa=0]", "kappa = 0: must be a positive"),
@@ -113,6 +116,24 @@ def test_replace_and_equality():
 def test_bad_selectors_are_refused(selector, message):
     with pytest.raises(ValueError, match=message):
         parse(selector)
+
+
+def test_numpy_numbers_are_checked_like_others():
+    import numpy as np
+
+    with pytest.raises(ValueError, match=r"alpha = -1.0: must be a positive"):
+        peer.methods.gt_dsgd(alpha=np.float32(-1))
+    with pytest.raises(ValueError, match=r"batch = .*-3.*: must be a whole number"):
+        peer.methods.gt_dsgd(batch=np.int64(-3))
+    assert peer.methods.gt_dsgd(alpha=np.int64(2)).numbers == {"alpha": 2.0}
+
+
+def test_methods_that_do_more_than_arithmetic_are_told_so():
+    from conftest import small_quadratic
+
+    method = peer.Method(lambda x, net: x, lambda x, net: abs(x), "folded")
+    with pytest.raises(ValueError, match=r"folded does more than \+, -, \* and / with its vectors"):
+        peer.run(method, small_quadratic(), peer.Network(peer.topology.ring(6)), steps=3)
 
 
 def test_parts_with_a_shared_parameter_are_refused():

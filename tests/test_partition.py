@@ -137,12 +137,12 @@ def test_stacked_refuses_what_does_not_fit():
 
 BAD_PARTITIONS = {
     "nodes = 0: must be a whole number of at least 1": {"nodes": 0},
-    "nodes=-3 must be": {"nodes": -3},
-    "nodes=2.0 must be": {"nodes": 2.0},
-    "nodes=True must be": {"nodes": True},
+    "nodes = -3: must be": {"nodes": -3},
+    "nodes = 2.0: must be": {"nodes": 2.0},
+    "nodes = True: must be": {"nodes": True},
     "11 nodes cannot share 10 rows: use at most 10 nodes": {"nodes": 11},
     "seed = -1: must be a whole number of at least 0": {"nodes": 2, "seed": -1},
-    "seed=None must be": {"nodes": 2, "seed": None},
+    "seed = None: must be": {"nodes": 2, "seed": None},
     "unknown partition 'unifrom': did you mean 'uniform'": {"nodes": 2, "by": "unifrom"},
     "concentration=0 must be a finite number above 0": {"nodes": 2, "by": "dirichlet", "concentration": 0},
     "concentration=-1.0 must be": {"nodes": 2, "by": "dirichlet", "concentration": -1.0},
@@ -235,12 +235,12 @@ def test_synthetic_labels_come_from_a_hyperplane():
     ("arguments", "message"),
     [
         ((0, 5), "samples = 0: must be a whole number of at least 1"),
-        ((5, 0), "features=0 must be"),
-        ((5, 2.5), "features=2.5 must be"),
+        ((5, 0), "features = 0: must be"),
+        ((5, 2.5), "features = 2.5: must be"),
         ((5, 5, 0.0), r"density=0.0 must lie in \(0, 1\]"),
         ((5, 5, 1.5), "density=1.5 must lie"),
         ((5, 5, float("nan")), "density=nan must lie"),
-        ((5, 5, 1.0, -1), "seed=-1 must be"),
+        ((5, 5, 1.0, -1), "seed = -1: must be"),
     ],
 )
 def test_bad_synthetic(arguments, message):

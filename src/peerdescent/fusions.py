@@ -85,7 +85,8 @@ class tracking:
 class exact_diffusion:
     """D2: x_1 = W(x_0 - alpha v_0); x_{t+1} = W(2 x_t - x_{t-1} - alpha(v_t - v_{t-1})).
 
-    Needs W symmetric with its smallest eigenvalue above -1/3. Yuan et al. 2019; Tang et al. 2018.
+    Needs W symmetric with its smallest eigenvalue above -1/3, and a W that stays: where it changes with t, x may grow
+    without bound. Yuan et al. 2019; Tang et al. 2018.
     """
 
     alpha: float = 0.1

@@ -175,7 +175,7 @@ class Stacked:
 
     def _advance(self, state: Any, t: int, count: int, first: int, ahead: Any) -> Any:
         values = self.numbers, self.data, self.weights, self.seed, ahead
-        return self.step(self.program, *values, state, np.int32(first), np.int32(t - first), np.int32(count))
+        return self.step(self.program, *values, state, np.array([first, t - first, count], np.int32))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -199,11 +199,10 @@ def _interval(
     seed: Any,
     ahead: Any,
     state: Any,
-    first: jax.Array,
-    skip: jax.Array,
-    count: jax.Array,
+    clock: jax.Array,
 ) -> Any:
-    """Iterations first + skip, ..., first + skip + count - 1, where `ahead` has the samples from `first` on."""
+    """`clock` is (first, skip, count): iterations first + skip and so on, where `ahead` has samples from `first` on."""
+    first, skip, count = clock
     method = program.method.replace(**numbers)
 
     def body(i: jax.Array, state: Any) -> Any:

@@ -68,12 +68,20 @@ def _value_and_grad(
     if weights is None:
         weights = jnp.full(rows.shape[0], 1 / rows.shape[0], x.dtype)
     margin = rows @ x
-    value = jnp.sum(weights * jax.nn.softplus(-margin))  # summed by parts; a product would add up rounding errors
+    value = _total(weights * jax.nn.softplus(-margin))
     grad = -(weights * jax.nn.sigmoid(-margin)) @ rows
     if regulariser is None:
         return value, grad
     r, slope = regulariser(x)
     return value + strength * r, grad + strength * slope
+
+
+def _total(terms: jax.Array) -> jax.Array:
+    """The sum by parts of 32: one long sum in float32 would be wrong in the fifth digit for 10,000 terms."""
+    while terms.shape[0] > 32:
+        padded = jnp.pad(terms, (0, -terms.shape[0] % 32))
+        terms = jax.lax.optimization_barrier(padded.reshape(-1, 32).sum(axis=1))
+    return terms.sum()
 
 
 # One object a regulariser: the oracle's identity is what finds a compiled program again.
