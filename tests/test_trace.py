@@ -45,6 +45,13 @@ def test_interrupted_and_resumed_equals_unbroken(name, where, tmp_path):
     assert whole.table["seconds"].is_monotonic_increasing
 
 
+def test_the_debug_engine_resumes_too(tmp_path):
+    problem, options = small_logistic(), {"steps": 12, "record": 3, "engine": "debug"}
+    part = peer.run(GT_HSGD, problem, RING, progress=Spy(interrupt_at=4), **options)
+    whole = peer.run(GT_HSGD, problem, RING, resume=part.save(tmp_path), **options)
+    assert np.array_equal(whole.x, peer.run(GT_HSGD, problem, RING, **options).x)
+
+
 def test_resuming_what_does_not_fit_is_refused(tmp_path):
     problem = small_logistic()
     part = peer.run(GT_HSGD, problem, RING, steps=20)

@@ -184,7 +184,7 @@ class _Keeper:
         require(trace.steps < grid[-1], f"nothing to resume: the earlier run has {trace.steps} of {grid[-1]} steps")
         state = None
         if trace.state is not None:
-            structure = jax.tree.structure(jax.eval_shape(lambda: self.machine.start(self.x0)))
+            structure = jax.tree.structure(self.machine.start(self.x0))
             state = jax.tree.unflatten(structure, [np.array(leaf) for leaf in jax.tree.leaves(trace.state)])
         rows: Any = trace.table.to_dict("records")
         self.kept = Kept(rows, trace.x, trace.x_tilde, state)
