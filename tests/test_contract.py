@@ -19,7 +19,13 @@ NETWORKS = {
     "star": peer.Network(peer.topology.star(6)),
     "taking turns": peer.Network([peer.topology.ring(6), peer.topology.star(6)]),
 }
-STEPS = 7
+DIRECTED = ("directed-exponential", "one-peer")
+CELLS = [  # three networks for every fusion, those that need a symmetric W included
+    (fusion, network)
+    for fusion in FUSIONS
+    for network in ("ring", *(("star", "taking turns") if FUSIONS[fusion].symmetric else DIRECTED))
+]
+STEPS = 6
 
 
 def cell(estimator, fusion):
@@ -32,16 +38,18 @@ def problems():
     return {name: build() for name, build in PROBLEMS.items()}
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", DIRECTED)
+@pytest.mark.parametrize("fusion", [name for name in FUSIONS if FUSIONS[name].symmetric])
+def test_fusions_that_need_symmetry_refuse_other_networks(fusion, network, problems):
+    with pytest.raises(ValueError, match="needs a symmetric weight matrix"):
+        peer.run(cell("sgd", fusion), problems["quadratic"], NETWORKS[network], steps=STEPS)
+
+
 @pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize(("fusion", "network"), CELLS)
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_cell(estimator, fusion, problem, network, problems):
     method, problem, network = cell(estimator, fusion), problems[problem], NETWORKS[network]
-    if getattr(FUSIONS[fusion], "symmetric", False) and not network.is_symmetric:
-        with pytest.raises(ValueError, match="needs a symmetric weight matrix"):
-            peer.run(method, problem, network, steps=STEPS)
-        return
     options = {"steps": STEPS, "precision": 64, "record": 1, "x0": problem.start}
     trace = peer.run(method, problem, network, seed=1, **options)
     shape = (problem.nodes, problem.dimension)
