@@ -237,7 +237,7 @@ def test_ctrl_c_keeps_what_there_is(tmp_path):
         "--steps",
         "4000000",
         "--record",
-        "4000",
+        "40000",
     ]
     terminal, end = pty.openpty()
     process = subprocess.Popen([*command, "--out", "a"], stdout=subprocess.PIPE, stderr=end, env=ENVIRONMENT)

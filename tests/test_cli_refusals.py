@@ -56,7 +56,7 @@ BAD = {
     "run dsgd --concentration 0.1": "has no meaning",
     "run dsgd --strength -1": "must not be negative",
     "run dsgd --regulariser l1": "did you mean 'l2'?",
-    "run dsgd --seed -1": "seed=-1",
+    "run dsgd --seed -1": "seed = -1",
     "run dsgd --engine gpu": "unknown engine 'gpu'",
     "run dsgd --precision 16": "must be 32 or 64",
     "run dsgd --record 0": "record = 0",
