@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from peerdescent.method import Method
     from peerdescent.network import Network
     from peerdescent.problems import Problem
-    from peerdescent.record import Grid
+    from peerdescent.record import Books, Grid
 
 DIVERGED = 1e3
 """A loss beyond this many times the first one ends a run."""
@@ -71,7 +71,7 @@ def run(
     from peerdescent.network import Network
     from peerdescent.problems import Problem
     from peerdescent.progress import choose
-    from peerdescent.record import costs, recording_steps, visited
+    from peerdescent.record import Books, recording_steps, visited
 
     require(
         isinstance(method, Method),
@@ -85,19 +85,18 @@ def run(
     require(precision in (32, 64), f"precision = {precision}: must be 32 or 64")
     seed = whole("seed", seed, 0)
     require(seed < 2**32, f"seed = {seed}: must lie in 0..2^32 - 1")
-    total = _total_steps(method, problem, steps, epochs)
-    degrees = np.atleast_2d(network.degree).mean(axis=1)
-    spent = costs(method, total, problem.samples, degrees)
+    books = Books(method, problem.samples, np.atleast_2d(network.degree).mean(axis=1))
+    total = total_steps(books, problem, steps, epochs)
     require(
-        problem.oracle.finite or not spent.takes_exact,
+        problem.oracle.finite or not books.takes_exact,
         f"{method.name} takes exact local gradients, and {problem.name} has none, since its samples never end: "
         "use a method with a large_batch, such as d-get",
     )
-    grid = recording_steps(record, spent.gradients if epochs is not None else np.arange(total + 1.0))
+    grid = recording_steps(record, total, books if epochs is not None else None)
     dtype = np.dtype(f"float{precision}")
 
     with jax.enable_x64(precision == 64), jax.default_matmul_precision("highest"):
-        start = _starting_point(x0, problem, dtype)
+        start = starting_point(x0, problem, dtype)
         identity = Identity(
             method=str(method),
             problem=problem.name,
@@ -110,7 +109,7 @@ def run(
             values=digest(problem.data, [(W.indptr, W.indices, W.data) for W in network.matrices], start),
         )
         machine = engines.make(engine, method, problem, network, seed, dtype)
-        keeper = _Keeper(machine, problem, spent, dtype, start, identity)
+        keeper = _Keeper(machine, problem, books, dtype, start, identity)
         bar = choose(progress)
         bar.begin(method.name, total)
         try:
@@ -149,9 +148,9 @@ class _Keeper:
     """Keeps what a run has recorded, and the last state that was recorded, safe from an interruption."""
 
     def __init__(
-        self, machine: Any, problem: Problem, spent: Any, dtype: Any, x0: np.ndarray, identity: Identity
+        self, machine: Any, problem: Problem, books: Any, dtype: Any, x0: np.ndarray, identity: Identity
     ) -> None:
-        self.machine, self.problem, self.spent, self.dtype, self.x0 = machine, problem, spent, dtype, x0
+        self.machine, self.problem, self.books, self.dtype, self.x0 = machine, problem, books, dtype, x0
         self.identity, self.compiling = identity, 0.0
         self.kept = Kept([], x0, x0[0], None)
 
@@ -213,14 +212,14 @@ class _Keeper:
         from peerdescent.record import COLUMNS, tracking_error
 
         row = self.machine.evaluate(x)
-        gradients = float(self.spent.gradients[step])
+        gradients = float(self.books.gradients(step))
         row |= {
             "step": step,
             "epoch": gradients / self.problem.samples if self.problem.samples else float("nan"),
             "tracking": tracking_error(state),
             "gradients": gradients,
-            "rounds": int(self.spent.rounds[step]),
-            "bytes": float(self.spent.vectors[step]) * self.problem.dimension * self.dtype.itemsize,
+            "rounds": int(self.books.rounds(step)),
+            "bytes": float(self.books.vectors(step)) * self.problem.dimension * self.dtype.itemsize,
             "seconds": seconds,
         }
         # All at once and last, so that an interruption leaves the record before this one whole.
@@ -260,9 +259,8 @@ def check(method: Method, problem: Problem, network: Network) -> None:
             )
 
 
-def _total_steps(method: Method, problem: Problem, steps: int | None, epochs: float | None) -> int:
-    from peerdescent.record import steps_within
-
+def total_steps(books: Books, problem: Problem, steps: int | None, epochs: float | None) -> int:
+    """The number of iterations, from exactly one of `steps` and `epochs`."""
     require((steps is None) != (epochs is None), f"steps = {steps}, epochs = {epochs}: give exactly one of them")
     if steps is not None:
         return whole("steps", steps, 1)
@@ -270,10 +268,11 @@ def _total_steps(method: Method, problem: Problem, steps: int | None, epochs: fl
     require(isinstance(epochs, Real) and 0 < epochs < math.inf, f"epochs = {epochs}: must be positive and finite")
     require(problem.samples is not None, f"{problem.name} has no epochs, since its samples never end: give steps")
     assert problem.samples is not None
-    return steps_within(method, epochs * problem.samples, problem.samples)
+    return books.steps_within(epochs * problem.samples)
 
 
-def _starting_point(x0: Any, problem: Problem, dtype: Any) -> np.ndarray:
+def starting_point(x0: Any, problem: Problem, dtype: Any) -> np.ndarray:
+    """x_0 (n, p), from what the user gave."""
     import numpy as np
 
     shape = (problem.nodes, problem.dimension)

@@ -22,7 +22,7 @@ from peerdescent.method import Calls, Method
 from peerdescent.network import Network
 from peerdescent.problems.keys import node_keys
 from peerdescent.problems.problem import Oracle, Problem, cast
-from peerdescent.record import metrics, requests
+from peerdescent.record import Books, metrics
 
 DRAWN_AHEAD = 1 << 22
 """Bytes of samples drawn ahead at once."""
@@ -134,7 +134,7 @@ class Stacked:
         self.data, self.seed = _on_device(problem, dtype), jnp.uint32(seed)
         self.weights = _weights(network, dtype)
         self.program = Program(method.pattern, problem.oracle)
-        self.requests = requests(method)
+        self.requests = Books(method, problem.samples, [0.0]).requests
         self.chunk = _chunk(problem.oracle, self.data, self.requests)
         self.drawn: tuple[int, Any] | None = None
         # A gradient uses every parameter about once a sample, and a mix once a neighbour.
