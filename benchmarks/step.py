@@ -59,7 +59,7 @@ def check(problem: Problem, network: peer.Network, batch: int) -> None:
     method = peer.methods.gt_hsgd(alpha=float(ALPHA), beta=float(BETA), batch=batch)
     engine = Stacked(method, problem, network, 0, np.float32)
     state = jax.tree.map(np.array, engine.start(np.zeros((NODES, FEATURES), np.float32)))
-    from peerdescent.engines.stacked import draw
+    from peerdescent.engines.program import draw
 
     index = np.asarray(draw(problem.oracle, engine.data, engine.seed, 1, 0, batch))
     ours = engine.advance(jax.tree.map(jax.numpy.asarray, state), 1, 2)

@@ -88,8 +88,8 @@ def test_samples_drawn_ahead_are_kept_between_intervals(monkeypatch):
     from peerdescent.engines import stacked
 
     drawn = []
-    real = stacked._draw_ahead
-    monkeypatch.setattr(stacked, "_draw_ahead", lambda *a: drawn.append(int(a[-1])) or real(*a))
+    real = stacked.draw_ahead
+    monkeypatch.setattr(stacked, "draw_ahead", lambda *a: drawn.append(int(a[-1])) or real(*a))
     trace = peer.run(GT_HSGD, small_logistic(), RING, steps=2500, record=500)
     assert drawn == [1, 1025, 2049]
     assert trace.steps == 2500
@@ -208,8 +208,8 @@ def test_compilation_is_not_in_the_seconds():
         with compilations(events):
             peer.run(method, problem, network, steps=40, record=4, progress=told)
         before, timed = events[: events.index("record 0")], events[events.index("record 0") :]
-        ours = {f"jit({name})" for name in ("_start", "_draw_ahead", "_interval", "_evaluate")}
-        assert "jit(_interval)" in before
+        ours = {f"jit({name})" for name in ("_start", "draw_ahead", "_interval", "_evaluate")}
+        assert "jit(interval)" in before
         assert not ours & set(timed)  # reading x_tilde is a little program of its own, outside the clock
         assert timed[-1] == "record 40"
 
@@ -374,7 +374,8 @@ def test_combinations_that_cannot_work_are_refused():
 
 
 def test_sparse_networks_are_mixed_by_gathering():
-    from peerdescent.engines.stacked import Dense, Gather, Stacked
+    from peerdescent.engines.program import Dense, Gather
+    from peerdescent.engines.stacked import Stacked
 
     n = 18
     problem, ring = small_quadratic(nodes=n), peer.Network(peer.topology.ring(n))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import peerdescent.engines  # noqa: F401  before JAX compiles anything, since it sets an option of XLA
 from peerdescent.run import run
+from peerdescent.sweep import sweep
 from peerdescent.trace import Status, Trace
 
 __version__ = "0.1.0"
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from peerdescent.method import Method, compose
     from peerdescent.network import Network
 
-# Imported on first use, so that `peerdescent --help` does not wait for JAX. Only `run` is imported at once (and is
-# light): a function that shares its module's name would otherwise be shadowed by whoever imports the module first.
+# Imported on first use, so that `peerdescent --help` does not wait for JAX. Only `run` and `sweep` are imported at once
+# (and are light): a function that shares its module's name would otherwise be shadowed by whoever imports the module
+# first.
 _HOMES = {"Method": "method", "compose": "method", "Network": "network"}
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "problems",
     "record",
     "run",
+    "sweep",
     "topology",
 ]
 

@@ -198,8 +198,9 @@ class Books:
 
 def _twins(first: Any, later: Any) -> tuple[int, ...]:
     """Leaves that are one vector after iteration 0 and again after any other are one vector always."""
-    pairs = list(zip(map(id, jax.tree.leaves(first)), map(id, jax.tree.leaves(later)), strict=True))
-    return tuple(pairs.index(pair) for pair in pairs)
+    pairs = list(zip(jax.tree.leaves(first), jax.tree.leaves(later), strict=False))
+    names = [tuple(map(id, pair)) if isinstance(pair[0], Blank) else (k,) for k, pair in enumerate(pairs)]
+    return tuple(names.index(name) for name in names)
 
 
 class Grid(NamedTuple):

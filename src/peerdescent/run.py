@@ -39,7 +39,7 @@ def run(
     x0: Any = None,
     seed: int = 0,
     engine: str = "stacked",
-    precision: int = 32,
+    precision: int | str = 32,
     record: int | Grid | Iterable[int] = 100,
     progress: Any = None,
     resume: Trace | str | Path | None = None,
@@ -48,9 +48,10 @@ def run(
 
     Exactly one of `steps` (iterations, the first included) and `epochs` (a budget: the run ends with the last
     iteration whose gradients still fit, but not before the first) is given. `x0` is (p,) or (n, p) and defaults to the
-    problem's start, else to zeros. `precision` is 32 or 64. `record` is a number of points, spread evenly over the
-    epochs or steps, a `record.Grid`, or a list of steps. `progress` is True, False, None (a bar on a terminal only) or
-    an object with `begin`, `update`, `end`. `resume` continues an earlier trace or run folder to a larger number of
+    problem's start, else to zeros. `precision` is 32 or 64, or "tf32" for float32 whose matrix products may be reduced
+    where the device has such units. `record` is a number of points, spread evenly over the epochs or steps, a
+    `record.Grid`, or a list of steps. `progress` is True, False, None (a bar on a terminal only) or an object with
+    `begin`, `update`, `end`. `resume` continues an earlier trace or run folder to a larger number of
     steps.
 
     Ctrl-C ends the run with what was recorded so far and status `interrupted`; a loss that is not finite, or beyond a
@@ -82,7 +83,7 @@ def run(
     )
     require(isinstance(network, Network), f"network is a {type(network).__name__}: give a Network, as Network(graph)")
     check(method, problem, network)
-    require(precision in (32, 64), f"precision = {precision}: must be 32 or 64")
+    dtype, matrices = matrix_precision(precision)
     seed = whole("seed", seed, 0)
     require(seed < 2**32, f"seed = {seed}: must lie in 0..2^32 - 1")
     books = Books(method, problem.samples, np.atleast_2d(network.degree).mean(axis=1))
@@ -93,9 +94,8 @@ def run(
         "use a method with a large_batch, such as d-get",
     )
     grid = recording_steps(record, total, books if epochs is not None else None)
-    dtype = np.dtype(f"float{precision}")
 
-    with jax.enable_x64(precision == 64), jax.default_matmul_precision("highest"):
+    with jax.enable_x64(precision == 64), jax.default_matmul_precision(matrices):
         start = starting_point(x0, problem, dtype)
         identity = Identity(
             method=str(method),
@@ -226,14 +226,26 @@ class _Keeper:
         self.kept = Kept([*self.kept.rows, {name: row[name] for name in COLUMNS}], x, x_tilde, state)
 
     def diverged(self) -> bool:
-        first = abs(self.kept.rows[0]["loss"])
-        return not math.isfinite(self.loss) or (first > 0 and self.loss > DIVERGED * first)
+        return diverged(self.loss, self.kept.rows[0]["loss"])
 
     def trace(self, status: Status, message: str = "") -> Trace:
         import pandas as pd
 
         rows, x, x_tilde, state = self.kept
         return Trace(pd.DataFrame(rows), x, x_tilde, status, self.identity, message, self.compiling, state)
+
+
+def diverged(loss: float, first: float) -> bool:
+    """Whether a loss means that a run has gone wrong, given the loss at x_0."""
+    return not math.isfinite(loss) or (first != 0 and loss > DIVERGED * abs(first))
+
+
+def matrix_precision(precision: int | str) -> tuple[np.dtype[Any], str]:
+    """The type of the vectors, and what matrix products may do with them: float32 means float32 unless asked."""
+    import numpy as np
+
+    require(precision in (32, 64, "tf32"), f"precision = {precision!r}: must be 32, 64 or 'tf32'")
+    return np.dtype("float64" if precision == 64 else "float32"), "tensorfloat32" if precision == "tf32" else "highest"
 
 
 def check(method: Method, problem: Problem, network: Network) -> None:

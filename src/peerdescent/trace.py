@@ -40,7 +40,7 @@ class Identity:
     nodes: int
     dimension: int
     seed: int
-    precision: int
+    precision: int | str
     engine: str
     values: str
     """A digest of the problem's data, the weights and x_0."""
@@ -114,9 +114,9 @@ class Trace:
         (folder / "checkpoint").mkdir(parents=True, exist_ok=True)
         arrays = {f"state/{i}": np.ascontiguousarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.state))}
         arrays |= {"x": np.ascontiguousarray(self.x), "x_tilde": np.ascontiguousarray(self.x_tilde)}
-        _write(folder / "checkpoint" / "state.safetensors", save(arrays))
-        _write(folder / "trace.csv", self.table.to_csv(index=False).encode())
-        _write(folder / "summary.json", (json.dumps(self.summary(), indent=2) + "\n").encode())
+        write(folder / "checkpoint" / "state.safetensors", save(arrays))
+        write(folder / "trace.csv", self.table.to_csv(index=False).encode())
+        write(folder / "summary.json", (json.dumps(self.summary(), indent=2) + "\n").encode())
         return folder
 
     @staticmethod
@@ -170,7 +170,7 @@ def _commit() -> str | None:
     return asked.stdout.strip()
 
 
-def _write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes) -> None:
     """All of the file or nothing: written beside it, forced to disk, then moved."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     with os.fdopen(handle, "wb") as file:

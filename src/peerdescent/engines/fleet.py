@@ -1,0 +1,178 @@
+"""Many configurations of one method at once: the simulator with a configuration axis, for `sweep`.
+
+Configurations whose programs are equal (the same sizes; numbers and periods may differ) advance together, step by
+step, on the same samples. Several seeds are an axis of their own, where samples differ. A fleet is cut into pieces
+that fit the cache of a core, or the memory of a GPU.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from peerdescent.engines import stacked
+from peerdescent.engines.program import Program, begin, draw, interval, number, weights_of
+from peerdescent.method import Method
+from peerdescent.network import Network
+from peerdescent.problems.problem import Oracle, Problem
+from peerdescent.record import Books
+
+CACHED = 1 << 18
+"""Bytes of one vector of all configurations of a piece on a CPU: with the others it then stays in a core's cache."""
+
+LARGEST = 4096
+"""Configurations of a piece on a GPU, where memory allows."""
+
+
+class Member(NamedTuple):
+    """One configuration: a method, a seed, and the steps at which its mean iterate is asked for, in order."""
+
+    method: Method
+    seed: int
+    marks: tuple[int, ...]
+
+
+class Seen(NamedTuple):
+    """Mean iterates (k, p) of some members at some of their marks."""
+
+    member: np.ndarray
+    mark: np.ndarray
+    x: np.ndarray
+
+
+class Fleet:
+    """`pieces` says who runs together, `follow` runs them."""
+
+    def __init__(
+        self, members: Sequence[Member], problem: Problem, network: Network, x0: np.ndarray, dtype: Any
+    ) -> None:
+        self.members, self.problem, self.dtype = members, problem, dtype
+        self.data, self.weights = stacked.on_device(problem, dtype), weights_of(network, dtype)
+        self.x0 = jnp.asarray(x0)
+
+    def pieces(self, workers: int = 1) -> list[np.ndarray]:
+        """The members that run together: arrays (seeds, configurations) of their numbers, the longest first."""
+        groups: dict[Any, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for k, member in enumerate(self.members):
+            groups[member.method.pattern][member.seed].append(k)
+        found = []
+        for pattern, by_seed in groups.items():
+            room = self._room(pattern)
+            # Seeds with the same configurations share a piece; after a resumption they may differ.
+            alike: dict[Any, list[list[int]]] = defaultdict(list)
+            for members in by_seed.values():
+                members.sort(key=lambda k: self.members[k].marks)
+                alike[tuple(repr(self.members[k].method.numbers) for k in members)].append(members)
+            for lists in alike.values():
+                found += list(_cut(np.array(lists), room, workers))
+        return sorted(found, key=lambda piece: -max(self.members[k].marks[-1] for k in piece[0]))
+
+    def follow(self, piece: np.ndarray, alive: np.ndarray) -> Iterator[Seen]:
+        """Run a piece from mark to mark; it ends early when `alive` is false for all its members."""
+        first = [self.members[k] for k in piece[0]]
+        books = Books(first[0].method, self.problem.samples, [0.0])
+        program = Program(first[0].method.pattern, self.problem.oracle, books.twins, many=True)
+        numbers = {
+            name: jnp.stack([number(m.method.numbers[name], self.dtype) for m in first])[:, None]
+            for name in first[0].method.numbers
+        }
+        seeds = jnp.array([self.members[row[0]].seed for row in piece], jnp.uint32)
+        chunk = max(1, stacked.chunk_of(self.problem.oracle, self.data, books.requests) // len(seeds))
+        # A product for many configurations is worth the library; without a minibatch there is no such product.
+        small = stacked.is_small(self.problem, self.weights.width, books.requests)
+        small = small and all(batch == 1 for _, batch in books.requests)
+        advance = _advance_small if small else _advance
+        common = program, numbers, self.data, self.weights, seeds
+        x0 = jnp.broadcast_to(self.x0[:, None], (self.x0.shape[0], len(first), self.x0.shape[1]))
+        marks = np.array([m.marks for m in first])
+        state, t, covered, ahead = _start(*common, x0), 1, 1, None
+        for stop in np.unique(marks).tolist():
+            while t < stop:
+                if not alive[piece].any():
+                    return
+                if t >= covered or ahead is None:
+                    ahead = {
+                        request: _draw_ahead(program.oracle, *request, chunk, self.data, seeds, np.int32(t))
+                        for request in books.requests
+                    }
+                    begun, covered = t, t + chunk
+                count = min(stop, covered) - t
+                state = advance(*common, ahead, state, np.array([begun, t - begun, count], np.int32))
+                t += count
+            column, mark = np.nonzero(marks == stop)
+            means = np.asarray(_means(state.x if stop else x0[None]))[:, column]
+            means = np.broadcast_to(means, (len(piece), *means.shape[1:]))
+            members, marked = piece[:, column], np.broadcast_to(mark, (len(piece), len(mark)))
+            yield Seen(members.ravel(), marked.ravel(), means.reshape(-1, means.shape[-1]))
+
+    def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """F and the norm of its gradient at points (k, p)."""
+        # Few shapes, since each is compiled: the next power of two.
+        size = 1 << (len(points) - 1).bit_length()
+        padded = np.concatenate([points, np.repeat(points[:1], size - len(points), axis=0)])
+        values, norms = _evaluate(self.problem.oracle, jnp.asarray(padded, self.dtype), self.data)
+        return np.asarray(values)[: len(points)], np.asarray(norms)[: len(points)]
+
+    def _room(self, pattern: Method) -> int:
+        """How many configurations run together."""
+        vector = self.problem.nodes * self.problem.dimension * np.dtype(self.dtype).itemsize
+        if jax.default_backend() == "cpu":
+            return max(1, CACHED // vector)
+        batch = max([1, *(v for v in pattern.parameters.values() if isinstance(v, int))])
+        needed = 16 * vector + 4 * self.problem.nodes * batch * np.dtype(self.dtype).itemsize
+        memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 1 << 33)
+        return int(np.clip(memory // 4 // needed, 1, LARGEST))
+
+
+def _cut(members: np.ndarray, room: int, workers: int) -> Iterator[np.ndarray]:
+    """Pieces of (seeds, configurations), even in size and, where there are enough, as many as there are workers."""
+    seeds, configurations = members.shape
+    wide = min(configurations, room)
+    wide = -(-configurations // -(-configurations // wide))
+    tall = max(1, min(seeds, room // wide))
+    if seeds * configurations >= workers > -(-configurations // wide) * -(-seeds // tall):
+        wide, tall = (-(-wide // workers), tall) if wide >= workers else (wide, -(-tall // workers))
+    for top in range(0, seeds, tall):
+        for left in range(0, configurations, wide):
+            yield members[top : top + tall, left : left + wide]
+
+
+@partial(jax.jit, static_argnums=0)
+def _start(program: Program, numbers: Any, data: Any, weights: Any, seeds: Any, x0: jax.Array) -> Any:
+    return jax.vmap(lambda seed: begin(program, numbers, data, weights, seed, x0))(seeds)
+
+
+def _interval(
+    program: Program, numbers: Any, data: Any, weights: Any, seeds: Any, ahead: Any, state: Any, clock: jax.Array
+) -> Any:
+    def one(seed: Any, ahead: Any, state: Any) -> Any:
+        return interval(program, numbers, data, weights, seed, ahead, state, clock)
+
+    return jax.vmap(one)(seeds, ahead, state)
+
+
+_advance = jax.jit(_interval, static_argnums=0, donate_argnums=6)
+_advance_small = jax.jit(_interval, static_argnums=0, donate_argnums=6, compiler_options=stacked.WITHOUT_LIBRARY)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _draw_ahead(oracle: Oracle, call: int, batch: int, chunk: int, data: Any, seeds: Any, t: jax.Array) -> Any:
+    steps = t + jnp.arange(chunk)
+    return jax.vmap(lambda seed: jax.vmap(lambda s: draw(oracle, data, seed, s, call, batch))(steps))(seeds)
+
+
+@jax.jit
+def _means(x: jax.Array) -> jax.Array:
+    return x.mean(axis=1)
+
+
+@partial(jax.jit, static_argnums=0)
+def _evaluate(oracle: Oracle, points: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
+    values, grads = stacked.everywhere(oracle, points, data)
+    return values, jnp.sqrt((grads**2).sum(axis=1))

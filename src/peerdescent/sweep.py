@@ -1,0 +1,405 @@
+"""Many configurations of one method at once, compared at equal gradient cost; the paper's grid; the best of a table.
+
+Everything heavy is imported inside functions, so that naming `sweep` does not load JAX.
+"""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from peerdescent.errors import require, unknown, whole
+from peerdescent.run import check, diverged, matrix_precision, starting_point, total_steps
+from peerdescent.trace import Status, digest, write
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from peerdescent.engines.fleet import Fleet, Member
+    from peerdescent.method import Method
+    from peerdescent.network import Network
+    from peerdescent.problems import Problem
+
+
+def sweep(
+    method: Callable[..., Method] | str,
+    grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]],
+    problem: Problem,
+    network: Network,
+    *,
+    steps: int | None = None,
+    epochs: float | None = None,
+    at: Sequence[float] = (),
+    x0: Any = None,
+    seed: int | Sequence[int] = 0,
+    precision: int | str = 32,
+    progress: Any = None,
+    out: str | Path | None = None,
+) -> pd.DataFrame:
+    """Run many configurations of a method and return a table, one row a configuration (and seed).
+
+    `method` is a function such as `peer.methods.gt_hsgd` or a name such as "gt-hsgd". `grid` maps parameters to lists
+    of values, all combinations of which are run, or is a list of mappings, one a configuration. The budget, `steps` or
+    `epochs`, is counted for each configuration by itself: all are compared at equal gradient cost. `at` lists epochs
+    (or steps, with `steps`) whose losses are asked for as well. `seed` is one seed, or several: then each
+    configuration is run with each. All configurations of one seed see the same samples.
+
+    The row of a configuration has its hyperparameters, `seed`, `steps` and `epoch` reached, `loss@...` for each of
+    `at`, the last `loss` and `grad_norm`, `status`, and the `precision` of its arithmetic: float32 or float64, or tf32
+    where `precision="tf32"` allowed reduced matrix products. What diverges is stopped and said to be; the rest goes on.
+
+    `out` is a folder where the table is saved as it grows; if it holds an unfinished sweep of the same configurations,
+    that one is continued. Ctrl-C returns the table so far, with status `interrupted` where a configuration was not
+    finished.
+
+    >>> import peerdescent as peer
+    >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
+    >>> network = peer.Network(peer.topology.ring(4))
+    >>> grid = {"alpha": [0.1, 1.0, 1000.0], "beta": [0.01, 0.1]}
+    >>> table = peer.sweep(peer.methods.gt_hsgd, grid, problem, network, epochs=1)
+    >>> table["status"].tolist(), best(table)
+    (['done', 'done', 'done', 'done', 'diverged', 'diverged'], {'alpha': 1.0, 'beta': 0.1})
+    """
+    import jax
+    import numpy as np
+
+    from peerdescent.engines.fleet import Fleet
+    from peerdescent.progress import choose
+
+    configurations = _configurations(grid)
+    seeds = [whole("seed", s, 0) for s in ([seed] if np.ndim(seed) == 0 else seed)]  # type: ignore[union-attr]
+    require(bool(seeds) and max(seeds) < 2**32, f"seed = {seed}: give one or several of 0..2^32 - 1")
+    dtype, matrices = matrix_precision(precision)
+    build = _builder(method)
+    known = inspect.signature(build).parameters
+    for name in configurations[0]:
+        if name not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+            raise unknown(f"parameter of {method if isinstance(method, str) else method.__name__}", name, known)
+    built = [build(**configuration) for configuration in configurations]
+    for one in {m.pattern: m for m in built}.values():
+        check(one, problem, network)
+    start = starting_point(x0, problem, dtype)
+    marks = _marks(built, problem, network, steps, epochs, at)
+    table = _Table(configurations, seeds, marks, [f"loss@{a:g}" for a in at], precision, problem.samples)
+    identity = {
+        "method": built[0].name,
+        "problem": problem.name,
+        "network": str(network),
+        "budget": f"{steps} steps" if steps is not None else f"{epochs:g} epochs",
+        "at": [float(a) for a in at],
+        "precision": table.precision,
+        "values": digest(problem.data, [(W.indptr, W.indices, W.data) for W in network.matrices], start),
+    }
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        table.resume(folder, identity)
+    with jax.enable_x64(precision == 64), jax.default_matmul_precision(matrices):
+        members = table.members(built)
+        fleet = Fleet([member for _, member in members], problem, network, start, dtype)
+        first = float(fleet.evaluate(start.mean(axis=0, keepdims=True))[0][0])
+    workers = (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
+    pieces = fleet.pieces(workers) if members else []
+    alive = np.ones(len(members), dtype=bool)
+    bar = choose(progress)
+
+    def finish(piece: np.ndarray) -> list[dict[str, Any]]:
+        with jax.enable_x64(precision == 64), jax.default_matmul_precision(matrices):
+            return list(_rows(fleet, piece, alive, first, len(at) + 1))
+
+    pool = ThreadPoolExecutor(workers)
+    bar.begin(f"{built[0].name}, {len(configurations) * len(seeds)} configurations", table.total)
+    try:
+        bar.update(table.done, table.best)
+        waiting: set[Future[Any]] = {pool.submit(finish, piece) for piece in pieces}
+        while waiting:
+            # A limited wait, so that Ctrl-C is seen at once.
+            ready, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
+            for row in itertools.chain.from_iterable(future.result() for future in ready):
+                table.fill(members[row.pop("member")][0], row)
+            if ready and folder is not None:
+                table.save(folder)
+            if ready:
+                bar.update(table.done, table.best)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        alive[:] = False
+        pool.shutdown(wait=True, cancel_futures=True)
+        bar.end()
+    frame: pd.DataFrame = table.frame()
+    return frame
+
+
+def best(table: pd.DataFrame, by: str = "loss") -> dict[str, Any]:
+    """The hyperparameters of the row with the smallest `by`, the mean over seeds where there are several.
+
+    Rows that diverged or were interrupted are left out.
+    """
+    done = table[table["status"] == Status.done]
+    require(len(done) > 0, "no configuration is done: all diverged or were interrupted")
+    parameters = list(table.columns[: table.columns.get_loc("seed")])
+    # A configuration counts only if it is done for every seed.
+    grouped = done.groupby(parameters, dropna=False)[by].agg(["mean", "size"])
+    grouped = grouped[grouped["size"] == grouped["size"].max()]
+    values = grouped["mean"].idxmin()
+    return dict(zip(parameters, values if isinstance(values, tuple) else (values,), strict=True))
+
+
+def _rows(fleet: Fleet, piece: np.ndarray, alive: np.ndarray, first: float, count: int) -> Iterator[dict[str, Any]]:
+    """What became of each member of a piece; nothing for those that `alive` stopped."""
+    import numpy as np
+
+    losses = {k: np.full(count, np.nan) for k in piece.ravel().tolist()}
+    ends: dict[int, dict[str, Any]] = {}
+    for seen in fleet.follow(piece, alive):
+        kept = alive[seen.member]
+        if not kept.any():
+            continue
+        values, norms = fleet.evaluate(seen.x[kept])
+        for k, mark, value, norm in zip(
+            seen.member[kept].tolist(), seen.mark[kept].tolist(), values.tolist(), norms.tolist(), strict=True
+        ):
+            losses[k][mark] = value
+            gone = diverged(value, first)
+            if gone or mark == count - 1:
+                status = Status.diverged if gone else Status.done
+                step = fleet.members[k].marks[mark]
+                ends[k] = {"member": k, "steps": step, "loss": value, "grad_norm": norm, "status": status}
+                alive[k] = not gone
+    for k, end in ends.items():
+        yield end | {"losses": losses[k][:-1].tolist()}
+
+
+class _Table:
+    """The rows there are and the rows to come, in the order of the grid."""
+
+    def __init__(
+        self,
+        configurations: list[dict[str, Any]],
+        seeds: list[int],
+        marks: list[tuple[tuple[int, ...], Any]],
+        asked: list[str],
+        precision: int | str,
+        samples: float | None,
+    ) -> None:
+        self.asked, self.samples = asked, samples
+        self.precision = precision if isinstance(precision, str) else f"float{precision}"
+        self.keys = [(k, s) for k in range(len(configurations)) for s in seeds]
+        self.configurations, self.marks = configurations, marks
+        # A configuration that is in the grid twice is run once.
+        self.names = {key: self._name(key) for key in self.keys}
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.total = sum(self.marks[k][0][-1] for k, _ in {name: key for key, name in self.names.items()}.values())
+        self.done, self.best = 0, float("nan")
+
+    def members(self, built: list[Method]) -> list[tuple[tuple[int, int], Member]]:
+        """The configurations still to be run."""
+        from peerdescent.engines.fleet import Member
+
+        left = {name: key for key, name in reversed(self.names.items()) if name not in self.rows}
+        return [(key, Member(built[key[0]], key[1], self.marks[key[0]][0])) for key in reversed(left.values())]
+
+    def fill(self, key: tuple[int, int], row: dict[str, Any]) -> None:
+        """Enter what became of a configuration."""
+        self.rows[self.names[key]] = row
+        self.done += self.marks[key[0]][0][-1]
+        if row["status"] == Status.done:
+            self.best = min(row["loss"], self.best) if self.best == self.best else row["loss"]
+
+    def frame(self) -> pd.DataFrame:
+        """All rows, those without a result as interrupted."""
+        import pandas as pd
+
+        return pd.DataFrame([self._line(key) for key in self.keys])
+
+    def save(self, folder: Path) -> None:
+        """Write the finished rows, all of the file or nothing."""
+        import pandas as pd
+
+        lines = pd.DataFrame([self._line(key) for key in self.keys if self.names[key] in self.rows])
+        write(folder / "sweep.csv", lines.to_csv(index=False).encode())
+
+    def resume(self, folder: Path, identity: dict[str, Any]) -> None:
+        """Take over the finished rows of a folder, or prepare an empty one."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "sweep.json").is_file():
+            write(folder / "sweep.json", (json.dumps(identity, indent=2) + "\n").encode())
+        before = json.loads((folder / "sweep.json").read_text())
+        for name, mine in identity.items():
+            theirs = before.get(name)
+            require(
+                mine == theirs,
+                f"{folder} holds another sweep: {name} is {mine!r} here and was {theirs!r} there: give another folder",
+            )
+        if not (folder / "sweep.csv").is_file():
+            return
+        known = {name: key for key, name in self.names.items()}
+        parameters = list(self.configurations[0])
+        with (folder / "sweep.csv").open(newline="") as file:
+            for line in csv.DictReader(file):
+                key = known.get(_named([_number(line[name]) for name in parameters], int(line["seed"])))
+                if key is not None and self.names[key] not in self.rows:
+                    losses = [_number(line[name]) for name in self.asked]
+                    row = {"steps": int(line["steps"]), "status": Status(line["status"]), "losses": losses}
+                    self.fill(key, row | {name: _number(line[name]) for name in ("loss", "grad_norm")})
+
+    def _name(self, key: tuple[int, int]) -> str:
+        return _named(list(self.configurations[key[0]].values()), key[1])
+
+    def _line(self, key: tuple[int, int]) -> dict[str, Any]:
+        nan = float("nan")
+        nothing = {
+            "steps": 0,
+            "loss": nan,
+            "grad_norm": nan,
+            "status": Status.interrupted,
+            "losses": [nan] * len(self.asked),
+        }
+        row = self.rows.get(self.names[key], nothing)
+        spent = self.marks[key[0]][1](row["steps"])
+        return {
+            **self.configurations[key[0]],
+            "seed": key[1],
+            "steps": row["steps"],
+            "epoch": float(spent) / self.samples if self.samples else nan,
+            **dict(zip(self.asked, row["losses"], strict=True)),
+            "loss": row["loss"],
+            "grad_norm": row["grad_norm"],
+            "status": str(row["status"]),
+            "precision": self.precision,
+        }
+
+
+def _number(text: str) -> float:
+    """A number of a CSV file, where nothing means NaN."""
+    return float(text) if text else float("nan")
+
+
+def _named(parameters: list[Any], seed: int) -> str:
+    """A configuration by its values, whether they come from a grid or from a file."""
+    plain = [None if value != value or value is None else float(value) for value in parameters]
+    return repr((plain, int(seed)))
+
+
+def _configurations(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    if isinstance(grid, Mapping):
+        axes = {name: list(values) if isinstance(values, Iterable) else [values] for name, values in grid.items()}
+        for name, values in axes.items():
+            require(bool(values), f"{name} = []: give at least one value")
+        found = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    else:
+        found = [dict(one) for one in grid]
+    require(bool(found), "the grid is empty: give at least one configuration")
+    names = set(found[0])
+    for one in found:
+        require(set(one) == names, f"{one} does not have the parameters {sorted(names)} of the first configuration")
+    return [{name: _plain(one[name]) for name in found[0]} for one in found]
+
+
+def _plain(value: Any) -> Any:
+    """Python's own number instead of NumPy's."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _builder(method: Callable[..., Method] | str) -> Callable[..., Method]:
+    from peerdescent.methods import METHODS, parse
+
+    if not isinstance(method, str):
+        return method
+    if method in METHODS:
+        return METHODS[method].build
+    return lambda **values: parse(f"{method}[{','.join(f'{k}={v}' for k, v in values.items())}]")
+
+
+def _marks(
+    built: list[Method],
+    problem: Problem,
+    network: Network,
+    steps: int | None,
+    epochs: float | None,
+    at: Sequence[float],
+) -> list[tuple[tuple[int, ...], Any]]:
+    """For each configuration the steps at which it is looked at, the last one its end, and its gradients by steps."""
+    import numpy as np
+
+    from peerdescent.record import Books
+
+    limit = steps if steps is not None else epochs
+    for value in at:
+        require(limit is None or 0 < value <= limit, f"at = {list(at)}: must lie above 0 and within the budget {limit}")
+    degrees = np.atleast_2d(network.degree).mean(axis=1)
+    # Step sizes and the like do not matter to the books: those that differ in nothing else share them.
+    found: dict[Any, tuple[tuple[int, ...], Any]] = {}
+    result = []
+    for one in built:
+        key = one.pattern, tuple(v for v in one.numbers.values() if isinstance(v, int))
+        if key not in found:
+            books = Books(one, problem.samples, degrees)
+            require(
+                problem.oracle.finite or not books.takes_exact,
+                f"{one.name} takes exact local gradients, and {problem.name} has none, since its samples never end: "
+                "use a method with a large_batch, such as d-get",
+            )
+            last = total_steps(books, problem, steps, epochs)
+            if steps is not None:
+                asked = [whole("at", a, 1) for a in at]
+            else:
+                assert problem.samples is not None
+                asked = [books.steps_within(a * problem.samples) for a in at]
+            found[key] = (*asked, last), books.gradients
+        result.append(found[key])
+    return result
+
+
+BATCHES = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""The paper's minibatch sizes."""
+
+STEP_SIZES = tuple(2.0**k for k in range(-6, 5))
+"""A wide geometric grid of step sizes; the paper does not give its own."""
+
+BETAS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7)
+"""Weights of the hybrid estimator; the paper does not give its own."""
+
+
+def paper_grid(method: str, samples: float) -> list[dict[str, Any]]:
+    """The paper's tuning grid for gt-hsgd, gt-hsgd-strict, gt-dsgd, d-get or d-spider-sfo; m is `samples`.
+
+    Minibatches, large batches and the batch of gt-hsgd at t = 0 are from {1, 4, 8, ..., 1024}; periods are m/20b,
+    m/19b, ..., m/b, 2m/b, ..., 20m/b, rounded and at least 1. In gt-hsgd-strict the batch after t = 0 is 1, as in
+    Algorithm 1; in gt-hsgd it is tuned like everyone else's.
+
+    >>> [len(paper_grid(name, 2442)) for name in ("gt-hsgd-strict", "gt-hsgd", "gt-dsgd", "d-get")]
+    [1100, 11000, 110, 42900]
+    """
+    if method == "gt-dsgd":
+        return [{"alpha": a, "batch": b} for a in STEP_SIZES for b in BATCHES]
+    if method in ("gt-hsgd", "gt-hsgd-strict"):
+        return [
+            {"alpha": a, "beta": beta, "batch": b, "initial_batch": initial}
+            for a in STEP_SIZES
+            for beta in BETAS
+            for b in (BATCHES if method == "gt-hsgd" else (1,))
+            for initial in BATCHES
+        ]
+    require(method in ("d-get", "d-spider-sfo"), f"{method} is not one of the paper's methods")
+    return [
+        {"alpha": a, "period": period, "batch": b, "large_batch": large}
+        for a in STEP_SIZES
+        for b in BATCHES
+        for period in paper_periods(samples, b)
+        for large in BATCHES
+    ]
+
+
+def paper_periods(samples: float, batch: int) -> list[int]:
+    """The paper's 39 inner-loop lengths, rounded and at least 1."""
+    ratios = [1 / k for k in range(20, 0, -1)] + [float(k) for k in range(2, 21)]
+    return [max(1, round(ratio * samples / batch)) for ratio in ratios]
