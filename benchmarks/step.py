@@ -1,144 +1,274 @@
-"""The time of one GT-HSGD step: our compiled engine against the same method in hand-vectorised NumPy.
+"""The time of one GT-HSGD step: one configuration and a sweep of 32, against the same method written by hand in NumPy.
 
-Both are float32, draw their own samples, and alternate in one process, so that a noisy machine disturbs both alike.
-Writes `benchmarks/results/step.json` and `step.md`.
+All are float32, draw their own samples, and take turns in one process, so that a noisy machine disturbs all alike.
+Writes `benchmarks/results/step.json` and `step.md`. With `--check` it writes nothing, and fails where a ratio to NumPy
+has fallen to about half of the one in `step.json`.
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import json
-import platform
-import statistics
+import os
 import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
+from baselines import ALPHA, BETA, STRENGTH, Floor, InNumpy, PerNode, Rates, Vectors, floor
+from common import RESULTS, Times, alternate, copy_bandwidth, machine, matrix_rate, seconds, table, verdict, write
 
 import peerdescent as peer
+from peerdescent.engines.fleet import Fleet, Member
+from peerdescent.engines.program import draw
 from peerdescent.engines.stacked import Stacked
 from peerdescent.problems import Problem
 
 NODES, FEATURES, SAMPLES = 20, 123, 2442
-ALPHA, BETA, STRENGTH = np.float32(0.5), np.float32(0.01), np.float32(1e-4)
-REPEATS = 9
-TARGET = 4.0
-Vectors = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+ALPHAS, BETAS = [2.0**k for k in range(-6, 2)], [0.003, 0.01, 0.03, 0.1]
+REPEATS, FEW = 15, 5
+
+# Iterations timed at once: of NumPy and of the loop over nodes, and how often ours use up the samples drawn ahead.
+LENGTHS = {1: (2048, 50, 4, 1), 32: (512, 50, 1, 1), 1024: (24, 12, 1, 1)}
+
+TARGETS = {1: {"one": 6.0, "sweep": 12.0}, 32: {"one": 3.0, "sweep": 12.0}, 1024: {"one": 4.0, "sweep": 20.0}}
+"""How many times faster than `InNumpy` we want to be, by batch."""
+
+LABELS = {
+    "numpy": "NumPy, stacked",
+    "loop": "NumPy, loop over nodes",
+    "one": "peerdescent, one configuration",
+    "sweep": f"peerdescent, sweep of {len(ALPHAS) * len(BETAS)}",
+}
+
+HEADER = (
+    "batch",
+    "",
+    "us a step and configuration",
+    "times faster than stacked NumPy",
+    "target",
+    "than the loop",
+    "multiples of the floor",
+)
+
+MARGIN = 1.3
+"""`--check` wants half of the committed ratio times this.
+
+Ratios are those of best times, since other programs only ever add time, so the smallest of some repeats is nearly the
+same on a busy machine and on a quiet one: 0.65 leaves a third for what is left of the noise, while half fails.
+"""
 
 
-class InNumpy:
-    """GT-HSGD over stacked arrays, with no Python loop over nodes."""
-
-    def __init__(self, rows: np.ndarray, w: np.ndarray, batch: int) -> None:
-        self.rows, self.w, self.batch = rows, w.astype(np.float32), batch
-        self.rng, self.node = np.random.default_rng(0), np.arange(NODES)[:, None]
-
-    def grad(self, x: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """The gradients (n, p) at x (n, p) on rows (n, batch, p)."""
-        margin = np.matmul(rows, x[:, :, None])[:, :, 0]
-        slope = np.float32(-1 / self.batch) / (1 + np.exp(margin))
-        bounded = 1 / (1 + x * x)
-        return np.matmul(slope[:, None, :], rows)[:, 0] + 2 * STRENGTH * x * bounded * bounded
-
-    def step(self, state: Vectors, index: np.ndarray | None = None) -> Vectors:
-        """One iteration, on the rows `index` (n, batch) or on fresh ones."""
-        x, x_before, v_before, y = state
-        if index is None:
-            index = self.rng.integers(0, SAMPLES, (NODES, self.batch))
-        rows = self.rows[self.node, index]
-        v = self.grad(x, rows) + (1 - BETA) * (v_before - self.grad(x_before, rows))
-        y = self.w @ (y + v - v_before)
-        return self.w @ (x - ALPHA * y), x, v, y
+def gt_hsgd(batch: int, alpha: float = ALPHA, beta: float = BETA) -> peer.Method:
+    """The method that is timed."""
+    return peer.methods.gt_hsgd(alpha=alpha, beta=beta, batch=batch)
 
 
-def check(problem: Problem, network: peer.Network, batch: int) -> None:
-    """Both must compute the same step before either is timed."""
-    method = peer.methods.gt_hsgd(alpha=float(ALPHA), beta=float(BETA), batch=batch)
-    engine = Stacked(method, problem, network, 0, np.float32)
-    state = jax.tree.map(np.array, engine.start(np.zeros((NODES, FEATURES), np.float32)))
-    from peerdescent.engines.program import draw
-
-    index = np.asarray(draw(problem.oracle, engine.data, engine.seed, 1, 0, batch))
-    ours = engine.advance(jax.tree.map(jax.numpy.asarray, state), 1, 2)
-    baseline = InNumpy(problem.data.rows, network.W, batch)
-    theirs = baseline.step((state.x, state.estimator.x, state.estimator.v, state.fusion.y), index)
-    assert np.abs(np.asarray(ours.x) - theirs[0]).max() < 1e-5 * np.abs(theirs[0]).max()
-
-
-def timed(action: Callable[[], Any], steps: int) -> float:
-    """Microseconds a step."""
-    clock = time.perf_counter()
-    action()
-    return (time.perf_counter() - clock) / steps * 1e6
+def check_equal(problem: Problem, network: peer.Network, batch: int) -> None:
+    """Ours and both baselines must compute the same step, on the same rows, before any is timed."""
+    engine = Stacked(gt_hsgd(batch), problem, network, 0, np.float32)
+    state = engine.advance(engine.start(np.zeros((NODES, FEATURES), np.float32)), 1, 3)
+    vectors = Vectors(*(np.array(a) for a in (state.x, state.estimator.x, state.estimator.v, state.fusion.y)))
+    index = np.asarray(draw(problem.oracle, engine.data, engine.seed, 3, 0, batch))
+    ours = np.asarray(engine.advance(state, 3, 4).x)
+    stacked = InNumpy(problem.data.rows, network.W, batch, vectors)
+    stacked.step(index + stacked.offset)
+    loop = PerNode(problem.data.rows, network.W, batch, vectors)
+    loop.step(list(index))
+    for name, theirs in (("stacked", stacked.state.x), ("loop", loop.state.x)):
+        apart = np.abs(ours - theirs).max() / np.abs(ours).max()
+        if not apart < 1e-5:
+            raise AssertionError(f"batch {batch}: ours and {name} NumPy differ by {apart:.1e} after the same step")
 
 
-def measure(problem: Problem, network: peer.Network, batch: int, steps: int) -> dict[str, Any]:
-    """Both engines in turn, `REPEATS` times."""
-    check(problem, network, batch)
-    method = peer.methods.gt_hsgd(alpha=float(ALPHA), beta=float(BETA), batch=batch)
-    engine = Stacked(method, problem, network, 0, np.float32)
+def one(problem: Problem, network: peer.Network, batch: int, chunks: int) -> Callable[[], float]:
+    """A measurement of `advance`: seconds a step."""
+    engine = Stacked(gt_hsgd(batch), problem, network, 0, np.float32)
     x0 = np.zeros((NODES, FEATURES), np.float32)
     engine.warm_up(x0)
-    baseline = InNumpy(problem.data.rows, network.W, batch)
-    state: Vectors = (x0, x0, x0, x0)
+    # Whole chunks of samples, and time goes on, so that each measurement pays for all the samples it uses.
+    state, t, steps = engine.start(x0), 1, chunks * engine.chunk
 
-    def in_numpy() -> None:
-        nonlocal state
-        for _ in range(max(1, steps // 8)):
-            state = baseline.step(state)
+    def advance() -> None:
+        nonlocal state, t
+        state, t = engine.advance(state, t, t + steps), t + steps
 
-    ours, recorded, theirs = [], [], []
-    compiled = engine.start(x0)
-    for _ in range(REPEATS):
-        theirs.append(timed(in_numpy, max(1, steps // 8)))
-        clock = time.perf_counter()
-        compiled = engine.advance(compiled, 1, 1 + steps)
-        ours.append((time.perf_counter() - clock) / steps * 1e6)
-        trace = peer.run(method, problem, network, steps=steps, record=min(100, steps), progress=False)
-        recorded.append(trace.table["seconds"].iloc[-1] / steps * 1e6)
-    ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
-    return {
-        "batch": batch,
-        "peerdescent_us": statistics.median(ours),
-        "recorded_us": statistics.median(recorded),
-        "numpy_us": statistics.median(theirs),
-        "ratio": statistics.median(ratios),
-        "ratio_range": [min(ratios), max(ratios)],
-        "recorded_ratio": statistics.median(b / a for a, b in zip(recorded, theirs, strict=True)),
+    advance()
+    return lambda: seconds(advance) / steps
+
+
+class Sweep:
+    """The stepping of a sweep, driven as `peer.sweep` does: its pieces side by side in threads."""
+
+    def __init__(self, problem: Problem, network: peer.Network, batch: int, chunks: int) -> None:
+        self.steps = chunks * Stacked(gt_hsgd(batch), problem, network, 0, np.float32).chunk
+        # The first mark is the start line: what a piece does before it, once, is measured apart.
+        pairs, marks = itertools.product(ALPHAS, BETAS), (1, 1 + self.steps)
+        members = [Member(gt_hsgd(batch, *pair), 0, marks) for pair in pairs]
+        self.workers, self.alive = os.cpu_count() or 1, np.ones(len(members), dtype=bool)
+        with jax.default_matmul_precision("highest"):
+            self.fleet = Fleet(members, problem, network, np.zeros((NODES, FEATURES), np.float32), np.float32)
+        self.pieces = self.fleet.pieces(self.workers)
+        self.starting: list[float] = []
+        self()
+
+    @property
+    def together(self) -> int:
+        """How many configurations share the rows they read."""
+        return min(piece.shape[1] for piece in self.pieces)
+
+    def __call__(self) -> float:
+        """Seconds a step and configuration."""
+        runs = [self.fleet.follow(piece, self.alive) for piece in self.pieces]
+
+        def to_next_mark(run: Iterator[Any]) -> None:
+            with jax.default_matmul_precision("highest"):
+                next(run)
+
+        with ThreadPoolExecutor(self.workers) as pool:
+            self.starting.append(seconds(lambda: list(pool.map(to_next_mark, runs))))
+            return seconds(lambda: list(pool.map(to_next_mark, runs))) / self.steps / len(self.alive)
+
+
+def contenders(problem: Problem, network: peer.Network, batch: int) -> tuple[dict[str, Callable[[], float]], Sweep]:
+    """What is measured at a batch, by name; and the sweep among it."""
+    check_equal(problem, network, batch)
+    stacked_steps, loop_steps, one_chunks, sweep_chunks = LENGTHS[batch]
+    stacked = InNumpy(problem.data.rows, network.W, batch)
+    loop = PerNode(problem.data.rows, network.W, batch)
+    sweep = Sweep(problem, network, batch, sweep_chunks)
+    measured: dict[str, Callable[[], float]] = {
+        "numpy": lambda: seconds(lambda: stacked.run(stacked_steps)) / stacked_steps,
+        "loop": lambda: seconds(lambda: loop.run(loop_steps)) / loop_steps,
+        "one": one(problem, network, batch, one_chunks),
+        "sweep": sweep,
     }
+    return measured, sweep
+
+
+def setting() -> tuple[Problem, peer.Network]:
+    """Data of the shape of a9a on 20 nodes."""
+    data = peer.datasets.synthetic(NODES * SAMPLES, FEATURES, seed=0)
+    problem = peer.problems.logistic(data.partition(NODES), strength=STRENGTH)
+    return problem, peer.Network(peer.topology.exponential(NODES))
+
+
+def summary(times: dict[str, Times], floors: dict[str, Floor], batch: int) -> dict[str, Any]:
+    """All that is known of a batch, for the file of results."""
+    found: dict[str, Any] = {}
+    for name, values in times.items():
+        to_numpy, to_loop = times["numpy"].over(values), times["loop"].over(values)
+        found[name] = {
+            "seconds": values.summary(),
+            "faster_than_numpy": to_numpy.summary() | {"of_best_times": times["numpy"].best / values.best},
+            "faster_than_loop": to_loop.summary(),
+            "floor": floors[name]._asdict(),
+            "times_floor": values.median / floors[name].seconds,
+        }
+        if name in TARGETS[batch]:
+            target = TARGETS[batch][name]
+            found[name] |= {"target": target, "met": to_numpy.median >= target}
+    return found
+
+
+def line(batch: int, name: str, times: dict[str, Times], found: dict[str, Any]) -> list[str]:
+    """A row of the table."""
+    target = f"{found['target']:g}: {verdict(found['met'])}" if "target" in found else ""
+    return [
+        str(batch),
+        LABELS[name],
+        times[name].text(1e6),
+        times["numpy"].over(times[name]).text() if "target" in found else "",
+        target,
+        f"{found['faster_than_loop']['median']:.1f}" if name != "loop" else "",
+        f"{found['times_floor']:.1f}",
+    ]
+
+
+def measure() -> None:
+    """Measure everything, print and write."""
+    problem, network = setting()
+    cases: dict[str, Any] = {}
+    rows = []
+    rates, cached = Rates(copy_bandwidth(), matrix_rate()), copy_bandwidth(0.5)
+    for batch in TARGETS:
+        measured, sweep = contenders(problem, network, batch)
+        times = alternate(measured, REPEATS)
+        nonzeros = network.matrices[0].nnz
+        floors = dict.fromkeys(times, floor(NODES, FEATURES, batch, nonzeros, rates))
+        floors["sweep"] = floor(NODES, FEATURES, batch, nonzeros, rates, sweep.together)
+        found = summary(times, floors, batch)
+        found["sweep"]["starting_seconds"] = Times(tuple(sweep.starting[1:])).summary()
+        cases[str(batch)] = found
+        rows += [line(batch, name, times, found[name]) for name in times]
+    starting = max(1e3 * found["sweep"]["starting_seconds"]["median"] for found in cases.values())
+    lines = [
+        f"GT-HSGD, logistic regression, n = {NODES}, p = {FEATURES}, m = {SAMPLES}, exponential graph, float32.",
+        "Included in all: sampling, gathering rows, both gradients, both mixes. Not included: compilation, records.",
+        f"Median (range) of {REPEATS} repeats that take turns in one process; ratios are taken in each repeat.",
+        f"{machine()}.",
+        f"Floor: bytes at {rates.bandwidth / 1e9:.1f} GB/s (a copy of 256 MiB) or operations at "
+        f"{rates.operations / 1e9:.0f} GFLOP/s (a float32 matrix product), whichever takes longer; vectors that stay "
+        f"in a core's cache may beat it (a copy of 0.5 MiB runs at {cached / 1e9:.0f} GB/s).",
+        f"Starting the pieces of a sweep, once, takes {starting:.0f} ms more, which is not included either.",
+        "",
+        *table(HEADER, rows),
+    ]
+    about = {"machine": machine(), "repeats": REPEATS, "rates": rates._asdict()}
+    write("step", about | {"batches": cases}, lines)
+
+
+def best_of(action: Callable[[], float], times: int = 3) -> float:
+    """The best of some measurements."""
+    return min(action() for _ in range(times))
+
+
+def check() -> int:
+    """Compare with the committed ratios; the exit status."""
+    committed = json.loads((RESULTS / "step.json").read_text())
+    problem, network = setting()
+    failures = []
+    for batch in TARGETS:
+        measured, sweep = contenders(problem, network, batch)
+        # What is quick is measured more often: a best time that was missed is what would mislead.
+        quick = {name: partial(best_of, measured[name]) for name in ("numpy", "one")}
+        measured = {**quick, "sweep": sweep}
+        best = dict.fromkeys(measured, float("inf"))
+        for _attempt in range(2):
+            for name, times in alternate(measured, FEW).items():
+                best[name] = min(best[name], times.best)
+            verdicts = [judge(batch, name, best["numpy"] / best[name], committed) for name in TARGETS[batch]]
+            if all(good for good, _ in verdicts):
+                break
+        for good, sentence in verdicts:
+            print(f"{'ok' if good else 'FAILED'}: {sentence}", flush=True)
+            failures += [] if good else [sentence]
+    print(f"committed numbers: {committed['machine']}; here: {machine()}")
+    return 1 if failures else 0
+
+
+def judge(batch: int, name: str, ratio: float, committed: dict[str, Any]) -> tuple[bool, str]:
+    """Whether a ratio is good enough, and the sentence that says so."""
+    before = committed["batches"][str(batch)][name]["faster_than_numpy"]["of_best_times"]
+    least = before / 2 * MARGIN
+    sentence = (
+        f"batch {batch}, {LABELS[name]}: {ratio:.2f} times faster than stacked NumPy; must be at least {least:.2f}, "
+        f"which is half of the committed {before:.2f} times {MARGIN} (best times of the repeats)"
+    )
+    return ratio >= least, sentence
 
 
 def main() -> None:
-    """Measure, print and write."""
-    data = peer.datasets.synthetic(NODES * SAMPLES, FEATURES, seed=0)
-    problem = peer.problems.logistic(data.partition(NODES), strength=float(STRENGTH))
-    network = peer.Network(peer.topology.exponential(NODES))
-    rows = [measure(problem, network, batch, steps) for batch, steps in ((1, 8192), (32, 1024), (1024, 64))]
-    lines = [
-        f"GT-HSGD, n = {NODES}, p = {FEATURES}, m = {SAMPLES}, float32; sampling, gradients and mixing included; "
-        f"median of {REPEATS} alternating repeats.",
-        f"{platform.machine()}, {jax.device_count()} JAX device ({jax.devices()[0].device_kind}), "
-        f"JAX {jax.__version__}, NumPy {np.__version__}.",
-        "",
-        "| batch | NumPy, us a step | one interval, us a step | ratio | its range | `run` with 100 records | ratio |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        low, high = row["ratio_range"]
-        lines.append(
-            f"| {row['batch']} | {row['numpy_us']:.1f} | {row['peerdescent_us']:.1f} | {row['ratio']:.1f} "
-            f"| {low:.1f} to {high:.1f} | {row['recorded_us']:.1f} | {row['recorded_ratio']:.1f} |"
-        )
-    folder = Path(__file__).parent / "results"
-    folder.mkdir(exist_ok=True)
-    (folder / "step.json").write_text(json.dumps(rows, indent=2) + "\n")
-    (folder / "step.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
-    if rows[0]["ratio"] < TARGET:
-        sys.exit(f"batch 1: {rows[0]['ratio']:.1f} times faster than NumPy, and {TARGET} are asked for")
+    """Measure, or check."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare with the committed results, and write nothing")
+    if parser.parse_args().check:
+        sys.exit(check())
+    measure()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 import peerdescent as peer
@@ -178,14 +179,38 @@ def test_a_whole_number_as_step_size_compiles_nothing():
     assert count_compilations(lambda: peer.run(peer.methods.gt_dsgd(alpha=1), problem, RING, steps=5)) == 0
 
 
+@pytest.mark.parametrize("engine", ["stacked", "debug"])
+def test_stationarity_can_be_left_out(engine):
+    options = {"steps": 8, "engine": engine, "precision": 64}
+    full = peer.run(GT_HSGD, small_logistic(), RING, record=Grid(2), **options).table
+    bare = peer.run(GT_HSGD, small_logistic(), RING, record=Grid(2, stationarity=False), **options).table
+    assert full["stationarity"].notna().all()
+    assert bare["stationarity"].isna().all()
+    timeless = [c for c in full.columns if c not in ("stationarity", "seconds")]
+    pd.testing.assert_frame_equal(full[timeless], bare[timeless], rtol=1e-12)
+
+
+def test_evaluation_by_parts_changes_nothing(monkeypatch):
+    from peerdescent.engines import stacked
+
+    problem, x = small_logistic(), np.random.default_rng(0).normal(size=(6, 5))
+    whole = stacked.Stacked(GT_HSGD, problem, RING, 0, np.float32).evaluate(x)
+    stacked._evaluate.clear_cache()
+    monkeypatch.setattr(stacked, "EVALUATED_AT_ONCE", 2 * 11)  # two points at a time of seven
+    parts = stacked.Stacked(GT_HSGD, problem, RING, 0, np.float32).evaluate(x)
+    stacked._evaluate.clear_cache()
+    assert parts == pytest.approx(whole, rel=1e-6)
+    assert whole["stationarity"] == pytest.approx(np.mean([(problem.grad(p) ** 2).sum() for p in x]), rel=1e-5)
+
+
 def test_clock_stops_while_metrics_are_evaluated(monkeypatch):
     from peerdescent.engines.stacked import Stacked
 
     evaluate = Stacked.evaluate
 
-    def slow(self, x):
+    def slow(self, x, stationarity):
         time.sleep(0.05)
-        return evaluate(self, x)
+        return evaluate(self, x, stationarity)
 
     monkeypatch.setattr(Stacked, "evaluate", slow)
     trace = peer.run(GT_HSGD, small_logistic(), RING, steps=40, record=20)
@@ -208,7 +233,7 @@ def test_compilation_is_not_in_the_seconds():
         with compilations(events):
             peer.run(method, problem, network, steps=40, record=4, progress=told)
         before, timed = events[: events.index("record 0")], events[events.index("record 0") :]
-        ours = {f"jit({name})" for name in ("_start", "draw_ahead", "_interval", "_evaluate")}
+        ours = {f"jit({name})" for name in ("begin", "draw_ahead", "interval", "_evaluate")}
         assert "jit(interval)" in before
         assert not ours & set(timed)  # reading x_tilde is a little program of its own, outside the clock
         assert timed[-1] == "record 40"
@@ -336,7 +361,7 @@ GOOD = {"steps": 5}
         ({"epochs": -1}, "epochs = -1: must be positive"),
         ({"epochs": float("inf")}, "epochs = inf: must be positive and finite"),
         ({"epochs": 3}, "quadratic has no epochs, since its samples never end: give steps"),
-        ({**GOOD, "precision": 16}, "precision = 16: must be 32 or 64"),
+        ({**GOOD, "precision": 16}, "precision = 16: must be 32, 64 or 'tf32'"),
         ({**GOOD, "seed": -1}, "seed = -1: must be a whole number of at least 0"),
         ({**GOOD, "engine": "stakced"}, "unknown engine 'stakced': did you mean 'stacked'"),
         ({**GOOD, "x0": np.zeros(4)}, r"x0 has shape \(4,\): must be \(5,\), or \(6, 5\)"),

@@ -111,11 +111,11 @@ def test_interruption_during_evaluation_leaves_the_record_before(monkeypatch):
 
     problem, evaluate, calls = small_logistic(), Stacked.evaluate, []
 
-    def impatient(self, x):
+    def impatient(self, x, stationarity):
         calls.append(x)
         if len(calls) == 5:  # the warm-up, steps 0, 10 and 20, and then this one
             raise KeyboardInterrupt
-        return evaluate(self, x)
+        return evaluate(self, x, stationarity)
 
     monkeypatch.setattr(Stacked, "evaluate", impatient)
     broken = peer.run(GT_HSGD, problem, RING, steps=100, record=10, seed=2)

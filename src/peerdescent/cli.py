@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from peerdescent.problems import Problem
     from peerdescent.trace import Trace
 
-RESUMABLE = ("epochs", "steps", "record", "grid", "out", "format", "quiet")
+RESUMABLE = ("epochs", "steps", "record", "grid", "skip_stationarity", "out", "format", "quiet")
 
 app = typer.Typer(
     help="Decentralized stochastic optimization: nodes with private data descend together, with no server.",
@@ -277,7 +277,7 @@ def _run(selector: str, options: Options, problem: Problem, network: Network, re
             seed=options.seed,
             engine=options.engine,
             precision=options.precision,
-            record=Grid(options.record, options.grid),
+            record=Grid(options.record, options.grid, not options.skip_stationarity),
             progress=console.Compiled(spinner) if spinner else False,
             resume=resume,
         )

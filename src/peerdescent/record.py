@@ -204,10 +204,14 @@ def _twins(first: Any, later: Any) -> tuple[int, ...]:
 
 
 class Grid(NamedTuple):
-    """When to record: `points` of them, spread evenly or logarithmically over the run."""
+    """When to record: `points` of them, spread evenly or logarithmically over the run.
+
+    Without `stationarity` a record costs one pass over the data instead of n + 1, and that column is empty.
+    """
 
     points: int = 100
     spacing: str = "even"
+    stationarity: bool = True
 
 
 def recording_steps(record: int | Grid | Iterable[int], steps: int, books: Books | None = None) -> list[int]:
@@ -228,7 +232,7 @@ def recording_steps(record: int | Grid | Iterable[int], steps: int, books: Books
         span = f"record has steps {chosen[0]}..{chosen[-1]}"
         require(chosen[0] >= 0 and chosen[-1] <= steps, f"{span}: must lie in 0..{steps}")
         return sorted({0, steps, *chosen})
-    points, spacing = record if isinstance(record, Grid) else (record, "even")
+    points, spacing = record[:2] if isinstance(record, Grid) else (record, "even")
     points = whole("record", points, 1)
     low, high = books.gradients([1, steps]) if books else (1.0, float(steps))
     if spacing == "even":
@@ -244,12 +248,15 @@ def recording_steps(record: int | Grid | Iterable[int], steps: int, books: Books
 
 
 def metrics(x: Any, values: Any, grads: Any) -> dict[str, Any]:
-    """The metrics at iterates x (n, p), given F and its gradients at the points [mean of x, x^1, ..., x^n]."""
+    """The metrics at iterates x (n, p), given F and its gradients at the points [mean of x, x^1, ..., x^n].
+
+    Where only the first point is given, the stationarity is not known.
+    """
     squares = (grads**2).sum(axis=1)
     return {
         "loss": values[0],
         "grad_norm": squares[0] ** 0.5,
-        "stationarity": squares[1:].mean(),
+        "stationarity": squares[1:].mean() if len(squares) > 1 else math.nan,
         "consensus": ((x - x.mean(axis=0)) ** 2).sum(axis=1).mean(),
     }
 

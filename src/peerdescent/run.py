@@ -72,7 +72,7 @@ def run(
     from peerdescent.network import Network
     from peerdescent.problems import Problem
     from peerdescent.progress import choose
-    from peerdescent.record import Books, recording_steps, visited
+    from peerdescent.record import Books, Grid, recording_steps, visited
 
     require(
         isinstance(method, Method),
@@ -95,6 +95,7 @@ def run(
     )
     grid = recording_steps(record, total, books if epochs is not None else None)
 
+    engines.remember()
     with jax.enable_x64(precision == 64), jax.default_matmul_precision(matrices):
         start = starting_point(x0, problem, dtype)
         identity = Identity(
@@ -110,6 +111,7 @@ def run(
         )
         machine = engines.make(engine, method, problem, network, seed, dtype)
         keeper = _Keeper(machine, problem, books, dtype, start, identity)
+        keeper.stationarity = record.stationarity if isinstance(record, Grid) else True
         bar = choose(progress)
         bar.begin(method.name, total)
         try:
@@ -151,7 +153,7 @@ class _Keeper:
         self, machine: Any, problem: Problem, books: Any, dtype: Any, x0: np.ndarray, identity: Identity
     ) -> None:
         self.machine, self.problem, self.books, self.dtype, self.x0 = machine, problem, books, dtype, x0
-        self.identity, self.compiling = identity, 0.0
+        self.identity, self.compiling, self.stationarity = identity, 0.0, True
         self.kept = Kept([], x0, x0[0], None)
 
     @property
@@ -164,7 +166,7 @@ class _Keeper:
 
     def warm_up(self) -> None:
         clock = time.perf_counter()
-        self.machine.warm_up(self.x0)
+        self.machine.warm_up(self.x0, self.stationarity)
         self.compiling = time.perf_counter() - clock
 
     def begin(self, move: tuple[int, int] | None) -> None:
@@ -211,7 +213,7 @@ class _Keeper:
     def _record(self, step: int, x: np.ndarray, state: Any, x_tilde: np.ndarray, seconds: float) -> None:
         from peerdescent.record import COLUMNS, tracking_error
 
-        row = self.machine.evaluate(x)
+        row = self.machine.evaluate(x, self.stationarity)
         gradients = float(self.books.gradients(step))
         row |= {
             "step": step,

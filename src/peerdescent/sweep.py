@@ -71,7 +71,7 @@ def sweep(
     import jax
     import numpy as np
 
-    from peerdescent.engines.fleet import Fleet
+    from peerdescent.engines import many, remember
     from peerdescent.progress import choose
 
     configurations = _configurations(grid)
@@ -101,9 +101,10 @@ def sweep(
     folder = None if out is None else Path(out)
     if folder is not None:
         table.resume(folder, identity)
+    remember()
     with jax.enable_x64(precision == 64), jax.default_matmul_precision(matrices):
         members = table.members(built)
-        fleet = Fleet([member for _, member in members], problem, network, start, dtype)
+        fleet = many([member for _, member in members], problem, network, start, dtype)
         first = float(fleet.evaluate(start.mean(axis=0, keepdims=True))[0][0])
     workers = (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
     pieces = fleet.pieces(workers) if members else []

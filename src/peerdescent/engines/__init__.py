@@ -11,6 +11,7 @@ from peerdescent.errors import unknown
 if TYPE_CHECKING:
     import numpy as np
 
+    from peerdescent.engines.fleet import Fleet, Member
     from peerdescent.method import Method
     from peerdescent.network import Network
     from peerdescent.problems import Problem
@@ -22,6 +23,27 @@ if "xla_backend_extra_options" not in os.environ.get("XLA_FLAGS", ""):
     _option = f"--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold={1 << 30}"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_option}".strip()
 
+
+def remember() -> None:
+    """Keep compiled programs on disk between processes, unless the user has said where or that they are not wanted.
+
+    They lie beside the parsed data, in PEERDESCENT_CACHE or the user's cache folder; the variable
+    JAX_ENABLE_COMPILATION_CACHE=false turns this off.
+    """
+    import jax
+
+    from peerdescent.datasets.cache import cache_folder
+
+    if jax.config.read("jax_compilation_cache_dir") is None:
+        folder = cache_folder() / "compiled"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
 ENGINES = {
     "stacked": "all nodes in one array, compiled; simulation on CPU or GPU",
     "debug": "a Python loop over nodes, no compilation; names node, step and stage of an error",
@@ -31,7 +53,7 @@ ENGINES = {
 class Engine(Protocol):
     """What `run` asks of an engine."""
 
-    def warm_up(self, x0: np.ndarray) -> None:
+    def warm_up(self, x0: np.ndarray, stationarity: bool = True) -> None:
         """Compile all that there is to compile, so that no clock sees it."""
 
     def start(self, x0: np.ndarray) -> Any:
@@ -40,8 +62,8 @@ class Engine(Protocol):
     def advance(self, state: Any, t: int, until: int) -> Any:
         """The state after iterations t, ..., until - 1."""
 
-    def evaluate(self, x: Any) -> dict[str, float]:
-        """loss, grad_norm, stationarity and consensus at iterates x (n, p)."""
+    def evaluate(self, x: Any, stationarity: bool = True) -> dict[str, float]:
+        """loss, grad_norm, stationarity (if wanted) and consensus at iterates x (n, p)."""
 
 
 def make(name: str, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> Engine:
@@ -51,3 +73,18 @@ def make(name: str, method: Method, problem: Problem, network: Network, seed: in
     kind = getattr(import_module(f"peerdescent.engines.{name}"), name.capitalize())
     engine: Engine = kind(method, problem, network, seed, dtype)
     return engine
+
+
+def many(members: list[Member], problem: Problem, network: Network, x0: np.ndarray, dtype: Any) -> Fleet:
+    """What runs many configurations at once: a kernel of our own on a GPU that can have it, else the plain program."""
+    import jax
+
+    from peerdescent.engines.fleet import Fleet
+
+    if jax.default_backend() == "gpu":
+        from peerdescent.engines.kernel import Kernel, supports
+
+        kinds = {member.method.pattern: member.method for member in members}
+        if all(supports(method, problem, network, dtype) for method in kinds.values()):
+            return Kernel(members, problem, network, x0, dtype)
+    return Fleet(members, problem, network, x0, dtype)

@@ -95,7 +95,7 @@ class Debug:
         """The state after iteration 0."""
         return self.method.init(np.array(x0, self.dtype), Net(self, 0))
 
-    def warm_up(self, x0: np.ndarray) -> None:
+    def warm_up(self, x0: np.ndarray, stationarity: bool = True) -> None:
         """Nothing to compile."""
 
     def advance(self, state: Any, t: int, until: int) -> Any:
@@ -105,11 +105,11 @@ class Debug:
                 state = self.method.step(state, Net(self, step))
         return state
 
-    def evaluate(self, x: Any) -> dict[str, float]:
+    def evaluate(self, x: Any, stationarity: bool = True) -> dict[str, float]:
         """The metrics, by a loop over points and nodes."""
         x = np.asarray(x)
         values, grads = [], []
-        for point in map(jnp.asarray, [x.mean(axis=0), *x]):
+        for point in map(jnp.asarray, [x.mean(axis=0), *(x if stationarity else ())]):
             exact = _at_each_node(self.nodes, "evaluate", partial(self._exact, point))
             values.append(np.mean([np.asarray(value) for value, _ in exact]))
             grads.append(np.mean([np.asarray(grad) for _, grad in exact], axis=0))

@@ -78,10 +78,8 @@ class Fleet:
         first = [self.members[k] for k in piece[0]]
         books = Books(first[0].method, self.problem.samples, [0.0])
         program = Program(first[0].method.pattern, self.problem.oracle, books.twins, many=True)
-        numbers = {
-            name: jnp.stack([number(m.method.numbers[name], self.dtype) for m in first])[:, None]
-            for name in first[0].method.numbers
-        }
+        each = [m.method.numbers for m in first]
+        numbers = {name: number([own[name] for own in each], self.dtype)[:, None] for name in each[0]}
         seeds = jnp.array([self.members[row[0]].seed for row in piece], jnp.uint32)
         chunk = max(1, stacked.chunk_of(self.problem.oracle, self.data, books.requests) // len(seeds))
         # A product for many configurations is worth the library; without a minibatch there is no such product.

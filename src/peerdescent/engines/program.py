@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import jax
@@ -258,8 +257,9 @@ def interval(
 
 
 def number(value: Any, dtype: Any) -> jax.Array:
-    """A hyperparameter as an argument of the program."""
-    return jnp.asarray(value, jnp.int32 if isinstance(value, Integral) else dtype)
+    """A hyperparameter, or a list of its values, as an argument of the program."""
+    value = np.asarray(value)
+    return jnp.asarray(value, jnp.int32 if np.issubdtype(value.dtype, np.integer) else dtype)
 
 
 def weights_of(network: Network, dtype: Any) -> Dense | Gather:

@@ -31,8 +31,8 @@ SMALL = 1 << 18
 WITHOUT_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}
 """Compiler option: matrix products by plain loops, since a loop that calls the library is not made one function."""
 
-EVALUATED_AT_ONCE = 1 << 26
-"""Numbers (samples x points) held at once while metrics are evaluated."""
+EVALUATED_AT_ONCE = 1 << 24
+"""Numbers (a node's samples x points) held at once while metrics are evaluated."""
 
 
 class Stacked:
@@ -48,10 +48,10 @@ class Stacked:
         small = is_small(problem, self.weights.width, self.requests)
         self.step = _advance_small if small else _advance
 
-    def warm_up(self, x0: np.ndarray) -> None:
+    def warm_up(self, x0: np.ndarray, stationarity: bool = True) -> None:
         """Start, advance by nothing and evaluate: the programs are then compiled."""
         jax.block_until_ready(self._advance(self.start(x0), 1, 0, *self._ahead(1)))
-        self.evaluate(x0)
+        self.evaluate(x0, stationarity)
 
     def start(self, x0: np.ndarray) -> Any:
         """The state after iteration 0."""
@@ -66,9 +66,10 @@ class Stacked:
             t += count
         return jax.block_until_ready(state)
 
-    def evaluate(self, x: Any) -> dict[str, float]:
+    def evaluate(self, x: Any, stationarity: bool = True) -> dict[str, float]:
         """The metrics that need the problem, at iterates x (n, p)."""
-        return {k: float(v) for k, v in _evaluate(self.program.oracle, jnp.asarray(x), self.data).items()}
+        found = _evaluate(self.program.oracle, stationarity, jnp.asarray(x), self.data)
+        return {k: float(v) for k, v in found.items()}
 
     def _ahead(self, t: int) -> tuple[int, Any]:
         """The samples drawn ahead that cover iteration t, and the iteration they begin with; kept between intervals."""
@@ -116,23 +117,34 @@ def _small_is_known() -> bool:
     return True
 
 
-@partial(jax.jit, static_argnums=0)
-def _evaluate(oracle: Oracle, x: jax.Array, data: Any) -> dict[str, jax.Array]:
-    points = jnp.concatenate([x.mean(axis=0, keepdims=True), x])
+@partial(jax.jit, static_argnums=(0, 1))
+def _evaluate(oracle: Oracle, stationarity: bool, x: jax.Array, data: Any) -> dict[str, jax.Array]:
+    points = x.mean(axis=0, keepdims=True)
+    if stationarity:
+        points = jnp.concatenate([points, x])
     return metrics(x, *everywhere(oracle, points, data))
 
 
 def everywhere(oracle: Oracle, points: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
     """F (k,) and its gradients (k, p) at points (k, p)."""
-    held = max(np.prod(leaf.shape[:2], dtype=int) for leaf in jax.tree.leaves(data))
+    sizes = jax.tree.leaves(data)[0].shape
+    held = max(int(np.prod(leaf.shape[1:2])) for leaf in jax.tree.leaves(data))
 
-    def at(point: jax.Array) -> tuple[jax.Array, jax.Array]:
-        value, grad = jax.vmap(oracle.exact, in_axes=(None, 0))(point, data)
-        return value.mean(), grad.mean(axis=0)
+    def some(points: jax.Array) -> tuple[jax.Array, jax.Array]:
+        # A node after the other: memory is linear in points and in nodes, and a node's rows stay in the cache.
+        def node(total: Any, own: Any) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, total, jax.vmap(oracle.exact, (0, None))(points, own)), None
 
-    at_once = max(1, min(len(points), EVALUATED_AT_ONCE // int(held)))
-    values, grads = lax.map(at, points, batch_size=at_once)
-    return values, grads
+        nothing = jnp.zeros(points.shape[0], points.dtype), jnp.zeros_like(points)
+        values, grads = lax.scan(node, nothing, data)[0]
+        return values / sizes[0], grads / sizes[0]
+
+    at_once = max(1, EVALUATED_AT_ONCE // max(held, points.shape[1]))
+    if len(points) <= at_once:
+        return some(points)
+    padded = jnp.pad(points, ((0, -len(points) % at_once), (0, 0)), mode="edge").reshape(-1, at_once, points.shape[1])
+    values, grads = lax.map(some, padded)
+    return values.ravel()[: len(points)], grads.reshape(-1, points.shape[1])[: len(points)]
 
 
 def chunk_of(oracle: Oracle, data: Any, requests: tuple[tuple[int, int], ...]) -> int:

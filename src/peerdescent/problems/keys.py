@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def node_keys(seed: jax.Array, nodes: jax.Array, draw: jax.Array, call: int = 0) -> jax.Array:
@@ -22,14 +23,38 @@ def node_keys(seed: jax.Array, nodes: jax.Array, draw: jax.Array, call: int = 0)
 
 
 def below(key: jax.Array, size: jax.Array, batch: int) -> jax.Array:
-    """`batch` integers (batch,), uniform below `size`, with replacement: the high word of bits * size.
+    """`batch` integers (batch,), uniform below `size`, with replacement."""
+    first, second = jax.random.key_data(key)
+    return scaled(words(first, second, jnp.arange(batch, dtype=jnp.uint32)), size)
+
+
+def words(first: jax.Array, second: jax.Array, count: jax.Array) -> jax.Array:
+    """The random words (32 bits) number `count` of the key (first, second), as `jax.random.bits` gives them.
+
+    Threefry-2x32 with 20 rounds (Salmon et al. 2011), written out so that it also runs inside a GPU kernel, where
+    JAX's own has no lowering.
+    """
+    keys = first, second, first ^ second ^ np.uint32(0x1BD11BDA)
+    left, right = jnp.zeros_like(count) + keys[0], count + keys[1]
+    for group in range(5):
+        for rotation in _ROTATIONS[group % 2]:
+            left = left + right
+            right = left ^ ((right << np.uint32(rotation)) | (right >> np.uint32(32 - rotation)))
+        left, right = left + keys[(group + 1) % 3], right + keys[(group + 2) % 3] + np.uint32(group + 1)
+    return left ^ right
+
+
+_ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
+
+
+def scaled(bits: jax.Array, size: jax.Array) -> jax.Array:
+    """Integers uniform below `size` from words uniform below 2^32: the high word of bits * size.
 
     The bias is below size / 2^32. Written with 16-bit halves, since 64-bit integers need not be enabled.
     """
-    bits = jax.random.bits(key, (batch,), jnp.uint32)
-    size = size.astype(jnp.uint32)
-    high, low = bits >> 16, bits & 0xFFFF
-    size_high, size_low = size >> 16, size & 0xFFFF
-    middle = high * size_low + ((low * size_low) >> 16)
-    carry = low * size_high + (middle & 0xFFFF)
-    return (high * size_high + (middle >> 16) + (carry >> 16)).astype(jnp.int32)
+    size, half, low_half = size.astype(jnp.uint32), np.uint32(16), np.uint32(0xFFFF)
+    high, low = bits >> half, bits & low_half
+    size_high, size_low = size >> half, size & low_half
+    middle = high * size_low + ((low * size_low) >> half)
+    carry = low * size_high + (middle & low_half)
+    return (high * size_high + (middle >> half) + (carry >> half)).astype(jnp.int32)

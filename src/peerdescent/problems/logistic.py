@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -54,12 +56,24 @@ def logistic(partition: Partition, strength: float = 1e-4, regulariser: str = "n
     rows = features * labels[..., None].astype(features.dtype)
     return Problem(
         name=f"logistic({partition.dataset.name}{'' if regulariser == 'nonconvex' else ', ' + regulariser})",
-        oracle=FiniteSum(_ORACLES[regulariser]),
+        oracle=_ORACLES[regulariser],
         data=Held(rows, sizes, np.full(len(sizes), strength)),
         nodes=len(sizes),
         dimension=rows.shape[-1],
         samples=float(sizes.mean()),
     )
+
+
+@dataclass(frozen=True)
+class Logistic(FiniteSum):
+    """The oracle; `slope` and `regulariser` are what an engine needs to compute its gradients in a way of its own."""
+
+    regulariser: Callable[[jax.Array], tuple[jax.Array, jax.Array]] | None = None
+
+    @staticmethod
+    def slope(margin: jax.Array) -> jax.Array:
+        """The derivative of log(1 + exp(-margin))."""
+        return -jax.nn.sigmoid(-margin)
 
 
 def _value_and_grad(
@@ -69,7 +83,7 @@ def _value_and_grad(
         weights = jnp.full(rows.shape[0], 1 / rows.shape[0], x.dtype)
     margin = rows @ x
     value = _total(weights * jax.nn.softplus(-margin))
-    grad = -(weights * jax.nn.sigmoid(-margin)) @ rows
+    grad = (weights * Logistic.slope(margin)) @ rows
     if regulariser is None:
         return value, grad
     r, slope = regulariser(x)
@@ -85,4 +99,4 @@ def _total(terms: jax.Array) -> jax.Array:
 
 
 # One object a regulariser: the oracle's identity is what finds a compiled program again.
-_ORACLES = {name: partial(_value_and_grad, regulariser=r) for name, r in REGULARISERS.items()}
+_ORACLES = {name: Logistic(partial(_value_and_grad, regulariser=r), regulariser=r) for name, r in REGULARISERS.items()}
