@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -195,3 +197,46 @@ def test_indices_are_uniform():
 def test_bad_problems_are_refused(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def sparse_and_dense(monkeypatch, **options):
+    """The same problem with rows held by their nonzeros, and as a dense array."""
+    from peerdescent.problems.logistic import Nonzeros
+
+    data = peer.datasets.synthetic(60, 400, density=0.01, seed=2)
+    partition = data.partition(6, by="dirichlet", concentration=5.0, seed=1)
+    sparse = peer.problems.logistic(partition, **options)
+    monkeypatch.setattr(sys.modules["peerdescent.problems.logistic"], "SPARSE_BELOW", 10**9)
+    dense = peer.problems.logistic(partition, **options)
+    assert isinstance(sparse.data.rows, Nonzeros)
+    assert not isinstance(dense.data.rows, Nonzeros)
+    return sparse, dense
+
+
+@pytest.mark.parametrize("regulariser", ["nonconvex", "none"])
+def test_sparse_rows_change_nothing(regulariser, monkeypatch):
+    sparse, dense = sparse_and_dense(monkeypatch, regulariser=regulariser)
+    x = np.random.default_rng(0).normal(size=400)
+    assert sparse.loss(x) == pytest.approx(dense.loss(x), rel=1e-13)
+    assert np.abs(sparse.local_grads(x) - dense.local_grads(x)).max() < 1e-14
+    network = peer.Network(peer.topology.ring(6))
+    for engine in ("stacked", "debug"):
+        left, right = (
+            peer.run(peer.methods.gt_sarah(0.5, 3, 2), problem, network, steps=9, precision=64, engine=engine).x
+            for problem in (sparse, dense)
+        )
+        assert np.abs(left - right).max() < 1e-12 * np.abs(right).max()
+    tables = [
+        peer.sweep("gt-hsgd", {"alpha": [0.1, 0.5], "batch": [1, 9]}, problem, network, steps=9, precision=64)
+        for problem in (sparse, dense)
+    ]
+    assert tables[0]["loss"].tolist() == pytest.approx(tables[1]["loss"].tolist(), rel=1e-12)
+
+
+def test_rows_are_held_sparse_only_where_that_pays():
+    from peerdescent.problems.logistic import Nonzeros
+
+    for features, density, expected in [(400, 0.01, True), (400, 0.2, False), (30, 1.0, False)]:
+        problem = peer.problems.logistic(peer.datasets.synthetic(40, features, density=density).partition(4))
+        assert isinstance(problem.data.rows, Nonzeros) == expected
+        assert problem.dimension == features

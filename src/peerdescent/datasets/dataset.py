@@ -216,7 +216,7 @@ class Partition:
         Shorter nodes are padded with zero rows, whose label is 1 in binary sets and 0 in sets of classes: both are
         labels that a loss accepts, so that padding needs a mask but never a special case.
         """
-        features, labels, sizes = self.dataset.features, self.dataset.labels, self.sizes
+        features, sizes = self.dataset.features, self.sizes
         shape = (self.nodes, int(sizes.max()), self.dimension)
         gib = 4 * float(np.prod(shape, dtype=float)) / 2**30
         require(
@@ -225,9 +225,44 @@ class Partition:
             "keep fewer rows with load(..., rows=), or use nodes of more equal sizes",
         )
         out = np.zeros(shape, np.float32)
-        out_labels = np.full(shape[:2], 1 if np.isin(labels, (-1, 1)).all() else 0, labels.dtype)
         for node, part in enumerate(self.indices):
             rows = features[part]
             out[node, : len(part)] = rows if isinstance(rows, np.ndarray) else rows.toarray()
-            out_labels[node, : len(part)] = labels[part]
-        return out, out_labels, sizes
+        return out, self._labels(), sizes
+
+    def nonzeros(self) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[Any], NDArray[np.int64]]:
+        """All nodes in sparse arrays: columns (n, m, k) and values (n, m, k) of nonzeros, labels (n, m), sizes (n,).
+
+        k is the largest number of nonzeros in a row. Where there are fewer, column 0 is named with the value 0.
+
+        >>> from scipy.sparse import csr_array
+        >>> data = Dataset(csr_array([[0.0, 2.0], [3.0, 4.0]]), [1.0, -1.0], "tiny")
+        >>> columns, values, _, _ = data.partition(1, indices=[[0, 1]]).nonzeros()
+        >>> columns.tolist(), values.tolist()
+        ([[[1, 0], [0, 1]]], [[[2.0, 0.0], [3.0, 4.0]]])
+        """
+        from scipy.sparse import csr_array
+
+        features, sizes = csr_array(self.dataset.features), self.sizes
+        shape = (self.nodes, int(sizes.max()), self.widest)
+        columns, values = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
+        for node, part in enumerate(self.indices):
+            rows = features[part]
+            counts = np.diff(rows.indptr)
+            row = np.repeat(np.arange(len(part)), counts)
+            slot = np.arange(rows.nnz) - np.repeat(rows.indptr[:-1], counts)
+            columns[node, row, slot], values[node, row, slot] = rows.indices, rows.data
+        return columns, values, self._labels(), sizes
+
+    @property
+    def widest(self) -> int:
+        """The largest number of nonzeros in a row; p where the features are a dense array."""
+        features = self.dataset.features
+        return self.dimension if isinstance(features, np.ndarray) else int(np.diff(features.indptr).max())
+
+    def _labels(self) -> NDArray[Any]:
+        labels = self.dataset.labels
+        out = np.full((self.nodes, int(self.sizes.max())), 1 if np.isin(labels, (-1, 1)).all() else 0, labels.dtype)
+        for node, part in enumerate(self.indices):
+            out[node, : len(part)] = labels[part]
+        return out

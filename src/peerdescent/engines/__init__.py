@@ -34,7 +34,7 @@ def remember() -> None:
 
     from peerdescent.datasets.cache import cache_folder
 
-    if jax.config.read("jax_compilation_cache_dir") is None:
+    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
         folder = cache_folder() / "compiled"
         try:
             folder.mkdir(parents=True, exist_ok=True)

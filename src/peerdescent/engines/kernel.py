@@ -30,7 +30,7 @@ from peerdescent.engines.fleet import Fleet, Member, Seen
 from peerdescent.method import Calls, Method
 from peerdescent.network import Network
 from peerdescent.problems.keys import node_keys, scaled, words
-from peerdescent.problems.logistic import Logistic
+from peerdescent.problems.logistic import Logistic, Nonzeros
 from peerdescent.problems.problem import Problem
 from peerdescent.record import Blank, Books
 
@@ -50,7 +50,8 @@ AT_ONCE = 8192
 def supports(method: Method, problem: Problem, network: Network, dtype: Any) -> bool:
     """Whether this engine can run the method: a linear model of moderate size, and gradients asked for at its state."""
     fits = problem.nodes <= MOST_NODES and problem.dimension <= MOST_COLUMNS and network.period == 1
-    if not (fits and isinstance(problem.oracle, Logistic) and dtype == np.float32 and method.parts):
+    dense = isinstance(problem.oracle, Logistic) and not isinstance(problem.data.rows, Nonzeros)
+    if not (fits and dense and dtype == np.float32 and method.parts):
         return False
     try:
         _calls(method)

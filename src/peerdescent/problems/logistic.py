@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,17 @@ def squared(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return 0.5 * jnp.sum(x * x), x
 
 
+SPARSE_BELOW = 20
+"""Rows are held sparse where the fullest has fewer than one nonzero in so many columns."""
+
+
+class Nonzeros(NamedTuple):
+    """Rows (m, p) by the columns (m, k) and values (m, k) of their nonzeros."""
+
+    columns: Any
+    values: Any
+
+
 REGULARISERS = {"nonconvex": bounded, "l2": squared, "none": None}
 
 
@@ -47,19 +58,23 @@ def logistic(partition: Partition, strength: float = 1e-4, regulariser: str = "n
     if regulariser not in REGULARISERS:
         raise unknown("regulariser", regulariser, REGULARISERS)
     require(strength >= 0, f"strength = {strength}: must not be negative")
-    features, labels, sizes = partition.stacked()
+    sparse = partition.widest * SPARSE_BELOW < partition.dimension
+    if sparse:
+        columns, values, labels, sizes = partition.nonzeros()
+    else:
+        values, labels, sizes = partition.stacked()
     require(
         bool(np.isin(labels, (-1, 1)).all()),
         f"labels of {partition.dataset.name} are not -1 and +1: load it with labels='binary', or map them",
     )
     # Only the product of label and features enters the cost, so that product is what nodes hold.
-    rows = features * labels[..., None].astype(features.dtype)
+    values = values * labels[..., None].astype(values.dtype)
     return Problem(
         name=f"logistic({partition.dataset.name}{'' if regulariser == 'nonconvex' else ', ' + regulariser})",
         oracle=_ORACLES[regulariser],
-        data=Held(rows, sizes, np.full(len(sizes), strength)),
+        data=Held(Nonzeros(columns, values) if sparse else values, sizes, np.full(len(sizes), strength)),
         nodes=len(sizes),
-        dimension=rows.shape[-1],
+        dimension=partition.dimension,
         samples=float(sizes.mean()),
     )
 
@@ -77,13 +92,15 @@ class Logistic(FiniteSum):
 
 
 def _value_and_grad(
-    x: jax.Array, rows: jax.Array, weights: jax.Array | None, strength: jax.Array, regulariser: Any
+    x: jax.Array, rows: Any, weights: jax.Array | None, strength: jax.Array, regulariser: Any
 ) -> tuple[jax.Array, jax.Array]:
+    sparse = isinstance(rows, Nonzeros)
+    margin = (rows.values * x[rows.columns]).sum(axis=1) if sparse else rows @ x
     if weights is None:
-        weights = jnp.full(rows.shape[0], 1 / rows.shape[0], x.dtype)
-    margin = rows @ x
+        weights = jnp.full(margin.shape, 1 / margin.shape[0], x.dtype)
     value = _total(weights * jax.nn.softplus(-margin))
-    grad = (weights * Logistic.slope(margin)) @ rows
+    slopes = weights * Logistic.slope(margin)
+    grad = jnp.zeros_like(x).at[rows.columns].add(slopes[:, None] * rows.values) if sparse else slopes @ rows
     if regulariser is None:
         return value, grad
     r, slope = regulariser(x)
