@@ -8,7 +8,7 @@ import pytest
 
 import peerdescent as peer
 from conftest import PROBLEMS, small_logistic
-from peerdescent.engines import fleet, kernel
+from peerdescent.engines import fleet, kernel, tiles
 from peerdescent.methods import METHODS
 
 RING = peer.Network(peer.topology.ring(6))
@@ -35,7 +35,7 @@ def iterates(kind, members, problem, network):
 @pytest.mark.parametrize("columns", [16, 128])
 @pytest.mark.parametrize("name", METHODS)
 def test_kernel_equals_the_plain_program(name, columns, monkeypatch):
-    monkeypatch.setattr(kernel, "COLUMNS", columns)
+    monkeypatch.setattr(tiles, "COLUMNS", columns)
     kernel._launch.clear_cache()
     problem = small_logistic(samples=40, features=37)
     step = "eta" if name == "d-pd-sgd" else "alpha"

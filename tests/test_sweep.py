@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import jax
 import numpy as np
@@ -157,7 +158,7 @@ class Counted:
 @pytest.mark.parametrize("together", [1, 3])
 def test_a_restart_of_some_is_not_paid_by_all(together, monkeypatch):
     monkeypatch.setattr(program, "RESTARTED_TOGETHER", together)
-    monkeypatch.setattr("os.cpu_count", lambda: 1)  # one piece
+    monkeypatch.setattr(sys.modules["peerdescent.sweep"], "_cores", lambda: 1)  # one piece
     problem, periods, steps = small_logistic(), [2, 3, 5, 7, 50], 31
     oracle = Counted(problem.oracle, large=17)
     counted = peer.problems.Problem("counted", oracle, problem.data, 6, 5, 11.0)
@@ -237,8 +238,16 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path):
             peer.sweep("dsgd", grid, problem, RING, **({"steps": 9, "out": tmp_path} | change))
     with pytest.raises(ValueError, match="holds another sweep: method is 'gt-dsgd'"):
         peer.sweep("gt-dsgd", grid, problem, RING, steps=9, out=tmp_path)
-    wider = peer.sweep("dsgd", {"alpha": [0.1, 0.2]}, problem, RING, steps=9, out=tmp_path)
-    assert len(wider) == 2, "more configurations of the same sweep may be added"
+    with pytest.raises(ValueError, match="holds another sweep: parameters"):
+        peer.sweep("dsgd", {"alpha": [0.1], "batch": [1]}, problem, RING, steps=9, out=tmp_path)
+    other = peer.sweep("dsgd", {"alpha": [0.2]}, problem, RING, steps=9, out=tmp_path)
+    assert len(other) == 1
+    saved = pd.read_csv(tmp_path / "sweep.csv")
+    assert sorted(saved["alpha"]) == [0.1, 0.2], "rows of an earlier grid stay"
+    spy = Spy()
+    both = peer.sweep("dsgd", {"alpha": [0.1, 0.2]}, problem, RING, steps=9, out=tmp_path, progress=spy)
+    assert spy.seen[0][0] == 18, "both are known"
+    assert both["loss"].iloc[1] == other["loss"].iloc[0]
     assert json.loads((tmp_path / "sweep.json").read_text())["budget"] == "9 steps"
 
 
@@ -285,6 +294,7 @@ def test_refusals():
         ({"alhpa": [0.1]}, {"steps": 9}, "unknown parameter of dsgd 'alhpa': did you mean 'alpha'"),
         ({"alpha": [0.1, -1]}, {"steps": 9}, "alpha = -1: must be a positive finite number"),
         ({"alpha": [0.1]}, {}, "give exactly one of them"),
+        ({"alpha": [0.1]}, {"steps": 9, "at": [5, 3]}, "at = .*: must increase"),
         ({"alpha": [0.1]}, {"steps": 9, "at": [10]}, "at = .*: must lie above 0 and within the budget 9"),
         ({"alpha": [0.1]}, {"epochs": 2, "at": [0]}, "at = .*: must lie above 0 and within the budget 2"),
         ({"alpha": [0.1]}, {"steps": 9, "seed": []}, "seed = .*: give one or several"),
@@ -300,6 +310,8 @@ def test_refusals():
             peer.sweep("dsgd", grid, problem, RING, **options)
     with pytest.raises(ValueError, match="unknown method 'dgsd': did you mean 'dsgd'"):
         peer.sweep("dgsd", {"alpha": [0.1]}, problem, RING, steps=9)
+    with pytest.raises(ValueError, match="method is a Method: give a function"):
+        peer.sweep(peer.methods.dsgd(), {"alpha": [0.1]}, problem, RING, steps=9)
     with pytest.raises(ValueError, match="d2 needs a symmetric weight matrix"):
         peer.sweep("d2", {"alpha": [0.1]}, problem, peer.Network(peer.topology.directed_exponential(6)), steps=9)
     with pytest.raises(ValueError, match="gt-sarah takes exact local gradients"):
@@ -316,11 +328,40 @@ def test_other_ways_to_name_a_method():
     pd.testing.assert_frame_equal(by_name, peer.sweep(build, {"alpha": [0.1, 0.2]}, problem, RING, steps=9))
 
 
+def test_a_folder_knows_the_parameters_that_are_not_in_the_grid(tmp_path):
+    problem = small_logistic()
+    peer.sweep(lambda alpha: peer.methods.gt_hsgd(alpha, 0.01), {"alpha": [0.1]}, problem, RING, steps=9, out=tmp_path)
+    with pytest.raises(ValueError, match="holds another sweep: fixed"):
+        peer.sweep(
+            lambda alpha: peer.methods.gt_hsgd(alpha, 0.9), {"alpha": [0.1]}, problem, RING, steps=9, out=tmp_path
+        )
+
+
+def test_switches_and_nothing_as_parameters(tmp_path):
+    def build(atc, large_batch):
+        return peer.compose(peer.estimators.spider(3, 1, large_batch), peer.fusions.tracking(0.1, atc))
+
+    grid = {"atc": [True, False], "large_batch": [None, 8]}
+    first = peer.sweep(build, grid, small_logistic(), RING, steps=9, out=tmp_path, precision=64)
+    again = peer.sweep(build, grid, small_logistic(), RING, steps=9, out=tmp_path, precision=64)
+    pd.testing.assert_frame_equal(first, again, check_exact=True)
+    assert first["loss"].nunique() == 4
+    winner = best(first)
+    assert winner in [{"atc": a, "large_batch": b} for a in (True, False) for b in (None, 8)]
+    build(**winner)
+
+
 def test_best_is_the_mean_over_seeds():
     rows = [(1.0, 0, 3.0, "done"), (1.0, 1, 3.2, "done"), (2.0, 0, 1.0, "done"), (2.0, 1, np.inf, "diverged"),
             (3.0, 0, 2.0, "done"), (3.0, 1, 4.0, "done")]  # fmt: skip
     table = pd.DataFrame(rows, columns=["alpha", "seed", "loss", "status"])
     assert best(table) == {"alpha": 3.0}, "what diverges with one seed does not win with another"
+    assert type(best(table)["alpha"]) is float
+    twice = pd.concat([table, table[table["alpha"] == 1.0]])
+    assert best(twice) == {"alpha": 3.0}, "a configuration that is listed twice has no advantage"
+    with pytest.raises(ValueError, match="no configuration is done for every seed"):
+        best(table[table["alpha"] == 2.0])
+    assert best(peer.sweep("dsgd", {}, small_logistic(), RING, steps=3)) == {}
 
 
 def test_the_papers_grid():

@@ -58,7 +58,7 @@ class Options:
     precision: int = _option(32, "Run", "Bits of a number.", (32, 64))
     record: int = _option(100, "Run", "Number of points recorded.")
     grid: str = _option("even", "Run", "Spacing of those points.", ("even", "log"))
-    skip_stationarity: bool = _option(False, "Run", "Leave that column empty; records are then n times cheaper.")
+    skip_stationarity: bool = _option(False, "Run", "Leave that column empty, for cheaper records.")
     out: str | None = _option(None, "Output", "Folder for files and figures; replaces what a run left there.")
     format: str = _option("table", "Output", "What goes to standard output.", ("table", "csv", "json"))
     quiet: bool = _option(False, "Output", "No progress and no notes.")

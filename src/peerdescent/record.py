@@ -206,7 +206,7 @@ def _twins(first: Any, later: Any) -> tuple[int, ...]:
 class Grid(NamedTuple):
     """When to record: `points` of them, spread evenly or logarithmically over the run.
 
-    Without `stationarity` a record costs one pass over the data instead of n + 1, and that column is empty.
+    Without `stationarity` a record evaluates F and its gradient at one point instead of n + 1; that column is empty.
     """
 
     points: int = 100

@@ -9,6 +9,7 @@ import csv
 import inspect
 import itertools
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -63,7 +64,7 @@ def sweep(
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
     >>> network = peer.Network(peer.topology.ring(4))
-    >>> grid = {"alpha": [0.1, 1.0, 1000.0], "beta": [0.01, 0.1]}
+    >>> grid = {"alpha": [0.1, 1.0, 1e6], "beta": [0.01, 0.1]}
     >>> table = peer.sweep(peer.methods.gt_hsgd, grid, problem, network, epochs=1)
     >>> table["status"].tolist(), best(table)
     (['done', 'done', 'done', 'done', 'diverged', 'diverged'], {'alpha': 1.0, 'beta': 0.1})
@@ -93,6 +94,8 @@ def sweep(
         "method": built[0].name,
         "problem": problem.name,
         "network": str(network),
+        "parameters": list(configurations[0]),
+        "fixed": {k: repr(v) for k, v in built[0].parameters.items() if k not in configurations[0]},
         "budget": f"{steps} steps" if steps is not None else f"{epochs:g} epochs",
         "at": [float(a) for a in at],
         "precision": table.precision,
@@ -106,7 +109,7 @@ def sweep(
         members = table.members(built)
         fleet = many([member for _, member in members], problem, network, start, dtype)
         first = float(fleet.evaluate(start.mean(axis=0, keepdims=True))[0][0])
-    workers = (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
+    workers = _cores() if jax.default_backend() == "cpu" else 1
     pieces = fleet.pieces(workers) if members else []
     alive = np.ones(len(members), dtype=bool)
     bar = choose(progress)
@@ -142,16 +145,27 @@ def sweep(
 def best(table: pd.DataFrame, by: str = "loss") -> dict[str, Any]:
     """The hyperparameters of the row with the smallest `by`, the mean over seeds where there are several.
 
-    Rows that diverged or were interrupted are left out.
+    What diverged or was interrupted, with any seed, is left out.
     """
-    done = table[table["status"] == Status.done]
-    require(len(done) > 0, "no configuration is done: all diverged or were interrupted")
+    import pandas as pd
+
     parameters = list(table.columns[: table.columns.get_loc("seed")])
+    done = table[table["status"] == Status.done].drop_duplicates([*parameters, "seed"])
     # A configuration counts only if it is done for every seed.
-    grouped = done.groupby(parameters, dropna=False)[by].agg(["mean", "size"])
-    grouped = grouped[grouped["size"] == grouped["size"].max()]
-    values = grouped["mean"].idxmin()
-    return dict(zip(parameters, values if isinstance(values, tuple) else (values,), strict=True))
+    keys = pd.Series([repr(values) for values in done[parameters].to_numpy().tolist()], done.index, dtype=str)
+    means = done.groupby(keys)[by].agg(["mean", "size"])
+    means = means[means["size"] == table["seed"].nunique()]
+    require(len(means) > 0, "no configuration is done for every seed: all diverged or were interrupted")
+    row = done[keys == means["mean"].idxmin()].iloc[0]
+    return {name: _parameter(row[name], table[name]) for name in parameters}
+
+
+def _parameter(value: Any, column: pd.Series) -> Any:
+    """A value as it was given: where a column has empty cells, pandas makes numbers of whole ones, and NaN of None."""
+    value = _plain(value)
+    if isinstance(value, float) and column.isna().any():
+        return None if math.isnan(value) else int(value) if value.is_integer() else value
+    return value
 
 
 def _rows(fleet: Fleet, piece: np.ndarray, alive: np.ndarray, first: float, count: int) -> Iterator[dict[str, Any]]:
@@ -200,6 +214,7 @@ class _Table:
         self.rows: dict[str, dict[str, Any]] = {}
         self.total = sum(self.marks[k][0][-1] for k, _ in {name: key for key, name in self.names.items()}.values())
         self.done, self.best = 0, float("nan")
+        self.others: list[dict[str, str]] = []  # rows of a folder that are not of this grid, and stay there
 
     def members(self, built: list[Method]) -> list[tuple[tuple[int, int], Member]]:
         """The configurations still to be run."""
@@ -226,7 +241,10 @@ class _Table:
         import pandas as pd
 
         lines = pd.DataFrame([self._line(key) for key in self.keys if self.names[key] in self.rows])
-        write(folder / "sweep.csv", lines.to_csv(index=False).encode())
+        text = lines.to_csv(index=False)
+        if self.others:
+            text += pd.DataFrame(self.others)[lines.columns].to_csv(index=False, header=False)
+        write(folder / "sweep.csv", text.encode())
 
     def resume(self, folder: Path, identity: dict[str, Any]) -> None:
         """Take over the finished rows of a folder, or prepare an empty one."""
@@ -247,7 +265,9 @@ class _Table:
         with (folder / "sweep.csv").open(newline="") as file:
             for line in csv.DictReader(file):
                 key = known.get(_named([_number(line[name]) for name in parameters], int(line["seed"])))
-                if key is not None and self.names[key] not in self.rows:
+                if key is None:
+                    self.others.append(line)
+                elif self.names[key] not in self.rows:
                     losses = [_number(line[name]) for name in self.asked]
                     row = {"steps": int(line["steps"]), "status": Status(line["status"]), "losses": losses}
                     self.fill(key, row | {name: _number(line[name]) for name in ("loss", "grad_norm")})
@@ -280,8 +300,8 @@ class _Table:
 
 
 def _number(text: str) -> float:
-    """A number of a CSV file, where nothing means NaN."""
-    return float(text) if text else float("nan")
+    """A number of a CSV file, where nothing means NaN and a truth value is a number."""
+    return float({"": "nan", "True": "1", "False": "0"}.get(text, text))
 
 
 def _named(parameters: list[Any], seed: int) -> str:
@@ -310,10 +330,17 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
+def _cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _builder(method: Callable[..., Method] | str) -> Callable[..., Method]:
     from peerdescent.methods import METHODS, parse
 
     if not isinstance(method, str):
+        good = callable(method)
+        require(good, f"method is a {type(method).__name__}: give a function such as peer.methods.gt_hsgd, or a name")
         return method
     if method in METHODS:
         return METHODS[method].build
@@ -334,6 +361,7 @@ def _marks(
     from peerdescent.record import Books
 
     limit = steps if steps is not None else epochs
+    require(list(at) == sorted(set(at)), f"at = {list(at)}: must increase")
     for value in at:
         require(limit is None or 0 < value <= limit, f"at = {list(at)}: must lie above 0 and within the budget {limit}")
     degrees = np.atleast_2d(network.degree).mean(axis=1)

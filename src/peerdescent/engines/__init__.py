@@ -34,14 +34,16 @@ def remember() -> None:
 
     from peerdescent.datasets.cache import cache_folder
 
-    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
+    config: Any = jax.config
+    if config.jax_enable_compilation_cache and config.jax_compilation_cache_dir is None:
         folder = cache_folder() / "compiled"
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             return
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+        config.update("jax_compilation_cache_dir", str(folder))
+        # JAX keeps what took a second; programs of ours take less, and a run needs four.
+        config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 ENGINES = {
@@ -81,7 +83,9 @@ def many(members: list[Member], problem: Problem, network: Network, x0: np.ndarr
 
     from peerdescent.engines.fleet import Fleet
 
-    if jax.default_backend() == "gpu":
+    # The kernel knows float32 proper only.
+    reduced = jax.config.jax_default_matmul_precision != "highest"  # type: ignore[attr-defined]
+    if members and jax.default_backend() == "gpu" and not reduced:
         from peerdescent.engines.kernel import Kernel, supports
 
         kinds = {member.method.pattern: member.method for member in members}

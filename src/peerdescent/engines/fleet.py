@@ -114,7 +114,8 @@ class Fleet:
         # Few shapes, since each is compiled: the next power of two.
         size = 1 << (len(points) - 1).bit_length()
         padded = np.concatenate([points, np.repeat(points[:1], size - len(points), axis=0)])
-        values, norms = _evaluate(self.problem.oracle, jnp.asarray(padded, self.dtype), self.data)
+        with jax.default_matmul_precision("highest"):  # whatever the steps were allowed
+            values, norms = _evaluate(self.problem.oracle, jnp.asarray(padded, self.dtype), self.data)
         return np.asarray(values)[: len(points)], np.asarray(norms)[: len(points)]
 
     def _room(self, pattern: Method) -> int:
