@@ -26,6 +26,9 @@ from peerdescent.record import Books
 CACHED = 1 << 18
 """Bytes of one vector of all configurations of a piece on a CPU: with the others it then stays in a core's cache."""
 
+WIDE_FROM = 256
+"""The batch from which a piece on a CPU is twice as wide and has all cores to itself."""
+
 LARGEST = 4096
 """Configurations of a piece on a GPU, where memory allows."""
 
@@ -69,8 +72,10 @@ class Fleet:
             for members in by_seed.values():
                 members.sort(key=lambda k: self.members[k].marks)
                 alike[tuple(repr(self.members[k].method.numbers) for k in members)].append(members)
+            # Products with a large minibatch use all cores by themselves, and the wider the better.
+            alone = jax.default_backend() == "cpu" and _largest(pattern) >= WIDE_FROM
             for lists in alike.values():
-                found += list(_cut(np.array(lists), room, workers))
+                found += list(_cut(np.array(lists), 2 * room if alone else room, 1 if alone else workers))
         return sorted(found, key=lambda piece: -max(self.members[k].marks[-1] for k in piece[0]))
 
     def follow(self, piece: np.ndarray, alive: np.ndarray) -> Iterator[Seen]:
@@ -123,10 +128,14 @@ class Fleet:
         vector = self.problem.nodes * self.problem.dimension * np.dtype(self.dtype).itemsize
         if jax.default_backend() == "cpu":
             return max(1, CACHED // vector)
-        batch = max([1, *(v for v in pattern.parameters.values() if isinstance(v, int))])
-        needed = 16 * vector + 4 * self.problem.nodes * batch * np.dtype(self.dtype).itemsize
+        needed = 16 * vector + 4 * self.problem.nodes * _largest(pattern) * np.dtype(self.dtype).itemsize
         memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 1 << 33)
         return int(np.clip(memory // 4 // needed, 1, LARGEST))
+
+
+def _largest(pattern: Method) -> int:
+    """The largest of a method's sizes."""
+    return max([1, *(v for v in pattern.parameters.values() if isinstance(v, int))])
 
 
 def _cut(members: np.ndarray, room: int, workers: int) -> Iterator[np.ndarray]:

@@ -23,9 +23,6 @@ from peerdescent.problems.problem import Oracle
 MERGED_FROM = 8
 """The batch from which gradients at several points on one sample are one product; below, joining points costs more."""
 
-BLOCK = 1 << 20
-"""Bytes of rows that the caches of a CPU hold: where minibatches are far larger, nodes are taken a few at a time."""
-
 RESTARTED_TOGETHER = 8
 """Configurations whose restarts are computed in one go."""
 
@@ -148,11 +145,10 @@ class Net:
     def grad(self, x: Any, sample: Sample) -> Any:
         """Every node's minibatch gradient."""
         x, oracle = settled(x), self.program.oracle
-        if self.program.many:
-            if self.due is not None or sample.batch < MERGED_FROM:
-                return self._where_due(partial(self._gradients, sample=sample), x)
-        elif self._nodes_at_once(x, sample) >= len(x):
+        if not self.program.many:
             return jax.vmap(oracle.grad)(x, sample.drawn, self.data)
+        if self.due is not None or sample.batch < MERGED_FROM:
+            return self._where_due(partial(self._gradients, sample=sample), x)
         self.pending.append(Pending(self, x, sample))
         return self.pending[-1]
 
@@ -197,28 +193,9 @@ class Net:
             sample = self.pending[0].sample
             together = [p for p in self.pending if p.sample is sample]
             self.pending = [p for p in self.pending if p.sample is not sample]
-            points = [p.x for p in together]
-            if self.program.many:
-                found = jnp.split(self._gradients(jnp.concatenate(points, axis=1), sample), len(points), axis=1)
-            else:
-                found = self._by_node(points, sample)
-            for p, value in zip(together, found, strict=True):
+            joined = self._gradients(jnp.concatenate([p.x for p in together], axis=1), sample)
+            for p, value in zip(together, jnp.split(joined, len(together), axis=1), strict=True):
                 p.found = value
-
-    def _nodes_at_once(self, x: jax.Array, sample: Sample) -> int:
-        """How many nodes' rows fit the cache; all nodes where they nearly do, and on a GPU."""
-        rows = sample.batch * x.shape[1] * x.dtype.itemsize
-        return len(x) if len(x) * rows <= 4 * BLOCK or jax.default_backend() != "cpu" else max(1, BLOCK // rows)
-
-    def _by_node(self, points: list[jax.Array], sample: Sample) -> list[jax.Array]:
-        """The gradients (n, p) at several points, a few nodes at a time."""
-
-        def local(args: Any) -> list[jax.Array]:
-            points, drawn, own = args
-            return [self.program.oracle.grad(x, drawn, own) for x in points]
-
-        at_once = self._nodes_at_once(points[0], sample)
-        return lax.map(local, (points, sample.drawn, self.data), batch_size=at_once)
 
     def _gradients(self, x: jax.Array, sample: Sample) -> jax.Array:
         """The gradients of all configurations (n, c, p) on one sample."""
