@@ -13,9 +13,11 @@ test: .venv/.developer
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
+	$(BIN)/python benchmarks/step.py --check
 
 bench: .venv/.runtime
 	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/scaling.py
 
 docs: .venv/.developer
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

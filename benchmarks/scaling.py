@@ -87,7 +87,7 @@ def nodes(results: Results) -> None:
 
 def memory(results: Results) -> None:
     """Peak resident memory on a large ring, above that on a small one: of steps alone, and of a run with records."""
-    for kind, (few, many) in {"steps": (MOST // 2, MOST), "run": (MOST // 20, MOST // 10)}.items():
+    for kind, (few, many) in {"steps": (MOST // 2, MOST), "run": (MOST // 4, MOST // 2)}.items():
         bare = fresh("--memory", kind, str(RING))
         peaks = {n: fresh("--memory", kind, str(n)) - bare for n in (few, many)}
         for n, peak in peaks.items():

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-import pandas as pd
 import pytest
 
 import peerdescent as peer
@@ -177,30 +176,6 @@ def test_a_whole_number_as_step_size_compiles_nothing():
     problem = small_quadratic()
     peer.run(peer.methods.gt_dsgd(alpha=0.5), problem, RING, steps=5)
     assert count_compilations(lambda: peer.run(peer.methods.gt_dsgd(alpha=1), problem, RING, steps=5)) == 0
-
-
-@pytest.mark.parametrize("engine", ["stacked", "debug"])
-def test_stationarity_can_be_left_out(engine):
-    options = {"steps": 8, "engine": engine, "precision": 64}
-    full = peer.run(GT_HSGD, small_logistic(), RING, record=Grid(2), **options).table
-    bare = peer.run(GT_HSGD, small_logistic(), RING, record=Grid(2, stationarity=False), **options).table
-    assert full["stationarity"].notna().all()
-    assert bare["stationarity"].isna().all()
-    timeless = [c for c in full.columns if c not in ("stationarity", "seconds")]
-    pd.testing.assert_frame_equal(full[timeless], bare[timeless], rtol=1e-12)
-
-
-def test_evaluation_by_parts_changes_nothing(monkeypatch):
-    from peerdescent.engines import stacked
-
-    problem, x = small_logistic(), np.random.default_rng(0).normal(size=(6, 5))
-    whole = stacked.Stacked(GT_HSGD, problem, RING, 0, np.float32).evaluate(x)
-    stacked._evaluate.clear_cache()
-    monkeypatch.setattr(stacked, "EVALUATED_AT_ONCE", 2 * 11)  # two points at a time of seven
-    parts = stacked.Stacked(GT_HSGD, problem, RING, 0, np.float32).evaluate(x)
-    stacked._evaluate.clear_cache()
-    assert parts == pytest.approx(whole, rel=1e-6)
-    assert whole["stationarity"] == pytest.approx(np.mean([(problem.grad(p) ** 2).sum() for p in x]), rel=1e-5)
 
 
 def test_clock_stops_while_metrics_are_evaluated(monkeypatch):
