@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Hashable, Iterator
+from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Protocol
 
@@ -131,7 +132,7 @@ class Method:
         )
         return compose(estimator, fusion, self.name)
 
-    @property
+    @cached_property
     def pattern(self) -> Method:
         """The same method with its numbers left open: what two configurations of one compiled program share."""
         return self.replace(**dict.fromkeys(self.numbers, OPEN))

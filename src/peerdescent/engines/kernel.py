@@ -28,7 +28,7 @@ from jax.experimental.pallas import triton
 
 from peerdescent.engines.fleet import Fleet, Member, Seen
 from peerdescent.engines.plan import Asked, Leaf, Plan, Unforeseen, foreseen
-from peerdescent.engines.tiles import Net, World, columns, fetch
+from peerdescent.engines.tiles import ROWS, Net, World, columns, fetch
 from peerdescent.method import Method
 from peerdescent.network import Network
 from peerdescent.problems.keys import node_keys
@@ -81,6 +81,8 @@ class Shape(NamedTuple):
     slots: int
     nodes: int
     held: int
+    samples: int
+    """Room for the largest minibatch."""
     interpreted: bool
 
 
@@ -96,7 +98,7 @@ def _launch(
     def kernel(*refs: Any) -> None:
         ints, floats, rows, weights, size, strength = refs[:6]
         outs = list(refs[6 + len(leaves) :])
-        scratch = outs.pop()
+        slopes, scratch = outs.pop(), outs.pop()
         c = pl.program_id(0)
         first, last = ints[c, 0], ints[c, 1]
         values = {name: ints[c, 2 + len(shape.calls) + k] for k, name in enumerate(names[0])}
@@ -105,8 +107,8 @@ def _launch(
         keys = {call: ints[c, 2 + k].astype(jnp.uint32) for k, call in enumerate(shape.calls)}
         by_leaf = [outs[kept.index(twin)] for twin in shape.twins]
         world = World(
-            rows, weights[...], size, strength[...], scratch, by_leaf, keys, shape.oracle, shape.nodes, shape.held,
-            (lambda: None) if shape.interpreted else triton.debug_barrier,
+            rows, weights[...], size, strength[...], scratch, slopes, by_leaf, keys, shape.oracle, shape.nodes,
+            shape.held, (lambda: None) if shape.interpreted else triton.debug_barrier,
         )  # fmt: skip
         act = method.init if start else method.step
         # At the start there is one vector, x_0, which lies where x will.
@@ -136,14 +138,15 @@ def _launch(
     own = pl.BlockSpec((1, tall, width), lambda c: (c, 0, 0))
     aside = pl.BlockSpec((1, shape.slots, tall, width), lambda c: (c, 0, 0, 0))
     common = ints, floats, rows, weights, *held
-    *found, _ = pl.pallas_call(
+    *found, _, _ = pl.pallas_call(
         kernel,
         grid=(count,),
         in_specs=[*map(whole, common), *[own] * len(leaves)],
-        out_specs=[*[own] * len(leaves), aside],
+        out_specs=[*[own] * len(leaves), aside, pl.BlockSpec((1, shape.slots, shape.samples), lambda c: (c, 0, 0))],
         out_shape=[
             *(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves),
             jax.ShapeDtypeStruct((count, shape.slots, tall, width), leaves[0].dtype),
+            jax.ShapeDtypeStruct((count, shape.slots, shape.samples), leaves[0].dtype),
         ],
         input_output_aliases={len(common) + k: k for k in range(len(leaves))},
         interpret=shape.interpreted,
@@ -186,6 +189,9 @@ class Kernel(Fleet):
         size = jnp.ones(tall, jnp.int32).at[:n].set(self.data.size)
         strength = jnp.zeros(tall, dtype).at[:n].set(self.data.numbers)
         self.common = rows, weights, (size, strength)
+        patterns = {member.method.pattern for member in members}
+        sizes = [v for pattern in patterns for v in pattern.parameters.values() if isinstance(v, int)]
+        self.largest = _power(max(ROWS, m, *sizes))
         # Five vectors of state and three of gradients are the most that a method of ours needs.
         memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 1 << 33)
         self.room = int(np.clip(memory // 2 // (8 * tall * width * np.dtype(dtype).itemsize), 1, AT_ONCE))
@@ -193,9 +199,13 @@ class Kernel(Fleet):
 
     def pieces(self, workers: int = 1) -> list[np.ndarray]:
         """As many together as memory allows, the longest first."""
-        alike: dict[Method, list[int]] = {}
+        # Thousands of members have few patterns, and the kernel's are made from those.
+        by_pattern: dict[Method, list[int]] = {}
         for k, member in enumerate(self.members):
-            alike.setdefault(_pattern(member.method), []).append(k)
+            by_pattern.setdefault(member.method.pattern, []).append(k)
+        alike: dict[Method, list[int]] = {}
+        for numbers in by_pattern.values():
+            alike.setdefault(_pattern(self.members[numbers[0]].method), []).extend(numbers)
         found = []
         for numbers in alike.values():
             numbers.sort(key=lambda k: -self.members[k].marks[-1])
@@ -214,7 +224,7 @@ class Kernel(Fleet):
         n, p = self.problem.nodes, self.problem.dimension
         shape = Shape(
             _pattern(method), self.problem.oracle, jax.tree.structure(state), twins, _calls(method), slots, n,
-            self.problem.data.rows.shape[1], jax.default_backend() == "cpu",
+            self.problem.data.rows.shape[1], self.largest, jax.default_backend() == "cpu",
         )  # fmt: skip
         kinds = _open(shape.method)
         names = [sorted(name for name, v in kinds.items() if v is kind) for kind in (INTEGER, REAL)]

@@ -34,6 +34,8 @@ class World(NamedTuple):
     strength: jax.Array
     scratch: Any
     """Gradients (1, slots, nodes, columns)."""
+    slopes: Any
+    """The slope of the loss at each sample of a large minibatch (1, slots, samples)."""
     leaves: list[Any]
     """The state, (1, nodes, columns) each."""
     keys: dict[int, jax.Array]
@@ -95,8 +97,24 @@ def _by_sample(world: World, t: jax.Array, together: list[Asked]) -> None:
     first, second = key + node.astype(jnp.uint32), jnp.full((world.tall,), t.astype(jnp.uint32))
     share = 1 / batch.astype(jnp.float32)
 
+    def index_of(j: jax.Array) -> jax.Array:
+        return held + scaled(words(first, second, jnp.full((world.tall,), j.astype(jnp.uint32))), size)
+
+    if world.blocks == 1:
+        points = [world.leaves[asked.leaf][0] for asked in together]
+
+        def add_one(j: jax.Array, sums: Any) -> Any:
+            rows = world.rows[index_of(j), :]
+            slopes = [jnp.where(real, world.oracle.slope(jnp.sum(rows * x, axis=1)), 0.0) for x in points]
+            return tuple(g + s[:, None] * rows for g, s in zip(sums, slopes, strict=True))
+
+        nothing = tuple(jnp.zeros((world.tall, world.wide), jnp.float32) for _ in together)
+        for asked, total in zip(together, lax.fori_loop(0, batch, add_one, nothing), strict=True):
+            world.scratch[0, asked.slot] = total * share
+        return
+
     def one(j: jax.Array, _: Any) -> None:
-        index = held + scaled(words(first, second, jnp.full((world.tall,), j.astype(jnp.uint32))), size)
+        index = index_of(j)
 
         def add(k: jax.Array, margins: Any) -> Any:
             rows, at = world.rows[index, columns(world, k)], columns(world, k)
@@ -129,10 +147,15 @@ def _by_node(world: World, t: jax.Array, together: list[Asked]) -> None:
         share = 1 / jnp.maximum(count, 1).astype(jnp.float32)
         key = jnp.full((ROWS,), world.keys[together[0].call] + i.astype(jnp.uint32))
 
-        def some(q: jax.Array, _: Any) -> None:
+        chunks = (count + ROWS - 1) // ROWS
+
+        def index_of(q: jax.Array) -> tuple[jax.Array, jax.Array]:
             j = q * ROWS + lax.broadcasted_iota(jnp.int32, (ROWS,), 0)
             drawn = j if exact else scaled(words(key, times, j.astype(jnp.uint32)), jnp.full((ROWS,), size))
-            index = i * world.held + jnp.minimum(drawn, size - 1)
+            return j, i * world.held + jnp.minimum(drawn, size - 1)
+
+        def slope(q: jax.Array, _: Any) -> None:
+            j, index = index_of(q)
 
             def add(k: jax.Array, margins: Any) -> Any:
                 rows, at = world.rows[index, columns(world, k)], columns(world, k)
@@ -140,18 +163,25 @@ def _by_node(world: World, t: jax.Array, together: list[Asked]) -> None:
                 return tuple(m + jnp.sum(rows * x[None, :], axis=1) for m, x in zip(margins, points, strict=True))
 
             margins = lax.fori_loop(0, world.blocks, add, tuple(jnp.zeros((ROWS,), jnp.float32) for _ in together))
-            slopes = [jnp.where(j < count, world.oracle.slope(margin), 0.0)[:, None] * share for margin in margins]
+            for asked, margin in zip(together, margins, strict=True):
+                found = jnp.where(j < count, world.oracle.slope(margin), 0.0) * share
+                world.slopes[0, asked.slot, pl.ds(q * ROWS, ROWS)] = found
 
-            def put(k: jax.Array, _: Any) -> None:
-                rows, at = world.rows[index, columns(world, k)], columns(world, k)
-                for asked, slope in zip(together, slopes, strict=True):
-                    before = jnp.where(q > 0, world.scratch[0, asked.slot, i, at], 0.0)
-                    world.scratch[0, asked.slot, i, at] = before + jnp.sum(slope * rows, axis=0)
+        def total(k: jax.Array, _: Any) -> None:
+            def add(q: jax.Array, sums: Any) -> Any:
+                rows = world.rows[index_of(q)[1], columns(world, k)]
+                slopes = [world.slopes[0, asked.slot, pl.ds(q * ROWS, ROWS)] for asked in together]
+                return tuple(g + s[:, None] * rows for g, s in zip(sums, slopes, strict=True))
 
-            lax.fori_loop(0, world.blocks, put, None)
-            world.barrier()
+            nothing = tuple(jnp.zeros((ROWS, world.wide), jnp.float32) for _ in together)
+            # Tiles are summed first and their rows last: only the latter needs other threads.
+            for asked, sums in zip(together, lax.fori_loop(0, chunks, add, nothing), strict=True):
+                world.scratch[0, asked.slot, i, columns(world, k)] = jnp.sum(sums, axis=0)
 
-        lax.fori_loop(0, jnp.maximum(1, (count + ROWS - 1) // ROWS), some, None)
+        lax.fori_loop(0, chunks, slope, None)
+        world.barrier()
+        lax.fori_loop(0, world.blocks, total, None)
+        world.barrier()
 
     lax.fori_loop(0, world.tall, node, None)
 

@@ -1,0 +1,161 @@
+"""Sweeps on a GPU: that the kernel computes what the plain program does, the time of a step, and the paper's tuning.
+
+    python benchmarks/gpu_sweep.py step                  the check, then microseconds a step and configuration
+    python benchmarks/gpu_sweep.py protocol a9a ...      the whole tuning of five methods on these data, timed by parts
+
+Each part writes a file in `benchmarks/results`: `gpu_step.md`, and `gpu_protocol_<data>.md` with the best of each
+method. a9a and covertype are read from PEERDESCENT_DATA; the others are synthetic, of the shapes in their names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from common import table, verdict, write
+
+import peerdescent as peer
+from peerdescent.engines.fleet import Fleet, Member
+from peerdescent.engines.kernel import Kernel
+from peerdescent.problems import Problem
+from peerdescent.sweep import best, paper_grid
+
+NODES, EPOCHS = 20, 30
+METHODS = ("gt-hsgd-strict", "gt-hsgd", "gt-dsgd", "d-get", "d-spider-sfo")
+DATA: dict[str, Callable[[], Any]] = {
+    "a9a": lambda: peer.datasets.load("a9a"),
+    "covertype": lambda: peer.datasets.load("covertype", rows=100_000),
+    "synthetic-75000x477": lambda: peer.datasets.synthetic(75_000, 477, seed=0),
+    "synthetic-100000x50": lambda: peer.datasets.synthetic(100_000, 50, seed=0),
+}
+SINGLE = np.dtype("float32")
+
+
+def setting(samples: int, features: int) -> tuple[Problem, peer.Network]:
+    """Logistic regression of that shape on the paper's network."""
+    data = peer.datasets.synthetic(NODES * samples, features, seed=0)
+    return peer.problems.logistic(data.partition(NODES)), peer.Network(peer.topology.exponential(NODES))
+
+
+def follow(
+    kind: type[Fleet], members: list[Member], problem: Problem, network: peer.Network
+) -> tuple[Any, list[float]]:
+    """The mean iterates at every mark, and the seconds that each took."""
+    x0 = np.zeros((NODES, problem.dimension), np.float32)
+    with jax.default_matmul_precision("highest"):
+        fleet = kind(members, problem, network, x0, SINGLE)
+        alive, seconds = np.ones(len(members), dtype=bool), []
+        found: dict[tuple[int, int], Any] = {}
+        for piece in fleet.pieces():
+            clock = time.perf_counter()
+            for seen in fleet.follow(piece, alive):
+                seconds.append(time.perf_counter() - clock)
+                found |= {(int(k), int(m)): x for k, m, x in zip(*seen, strict=True)}
+                clock = time.perf_counter()
+    return found, seconds
+
+
+def check() -> list[str]:
+    """The largest relative difference between the kernel and the plain program, a line a method."""
+    problem, network = setting(2442, 123)
+    lines = []
+    for name, sizes in {
+        "gt-hsgd": [{"batch": b, "initial_batch": 20} for b in (1, 3, 40)],
+        "d-get": [{"period": q, "batch": b, "large_batch": c} for q in (2, 5) for b in (1, 9) for c in (4, 33)],
+        "d-spider-sfo": [{"period": q} for q in (2, 5)],
+        "gt-sarah": [{"period": q} for q in (7, 50)],
+        "gt-dsgd": [{"batch": b} for b in (1, 64)],
+    }.items():
+        build = peer.methods.METHODS[name].build
+        members = [Member(build(alpha=0.3, **own), seed, (30, 110)) for own in sizes for seed in (0, 5)]
+        plain, ours = (follow(kind, members, problem, network)[0] for kind in (Fleet, Kernel))
+        apart = max(np.abs(ours[key] - x).max() / np.abs(x).max() for key, x in plain.items())
+        lines.append(f"{name}, {len(members)} configurations, 110 steps: {apart:.1e}")
+        print(lines[-1], flush=True)
+    return lines
+
+
+def step() -> None:
+    """Microseconds a step and configuration, by the kernel and by the plain program."""
+    checked = check()
+    rows, values = [], {}
+    for features, samples, batch, configurations, steps in [
+        (123, 2442, 1, 1024, 2000), (123, 2442, 1, 4096, 500), (123, 2442, 32, 1024, 100), (123, 2442, 256, 1024, 20),
+        (477, 3750, 1, 1024, 200), (477, 3750, 256, 1024, 4), (54, 5000, 1, 1024, 2000),
+    ]:  # fmt: skip
+        problem, network = setting(samples, features)
+        alphas = np.linspace(0.01, 0.2, configurations)
+        members = [Member(peer.methods.gt_hsgd(float(a), 0.1, batch), 0, (2, 2 + steps)) for a in alphas]
+        cells = []
+        for kind in (Kernel, Fleet):
+            # The first mark pays for compilation.
+            seconds = follow(kind, members, problem, network)[1][1]
+            cells.append(seconds / steps / configurations * 1e6)
+        wanted = (features, batch) == (123, 1)
+        target = f"0.05: {verdict(min(cells) <= 0.05)}" if wanted else ""
+        rows.append([str(features), str(batch), f"{configurations:,}", *(f"{c:.4f}" for c in cells), target])
+        values[f"p={features} batch={batch} configurations={configurations}"] = {"kernel": cells[0], "plain": cells[1]}
+        print(rows[-1], flush=True)
+    lines = [
+        f"{jax.devices()[0].device_kind}, JAX {jax.__version__}; GT-HSGD, n = {NODES}, exponential graph, float32 with "
+        "no reduced-precision matrix units; microseconds a step and configuration, sampling included.",
+        "",
+        *table(("p", "batch", "configurations", "kernel", "plain program", "target"), rows),
+        "",
+        "Largest relative difference between the two in the mean iterate: " + "; ".join(checked) + ".",
+    ]
+    write("gpu_step", values, lines)
+
+
+def protocol(name: str) -> None:
+    """The paper's tuning on one set of data."""
+    begun = time.perf_counter()
+    data = DATA[name]()
+    problem, network = peer.problems.logistic(data.partition(NODES)), peer.Network(peer.topology.exponential(NODES))
+    assert problem.samples is not None
+    rows, values = [], {"loading": time.perf_counter() - begun}
+    for method in METHODS:
+        clock = time.perf_counter()
+        grid = paper_grid(method, problem.samples)
+        found = peer.sweep(method.removesuffix("-strict"), grid, problem, network, epochs=EPOCHS, at=[5, 10])
+        seconds = time.perf_counter() - clock
+        winner = best(found)
+        loss, counts = found.loc[found["status"] == "done", "loss"].min(), found["status"].value_counts()
+        chosen = ", ".join(f"{k} = {v:g}" for k, v in winner.items())
+        states = ", ".join(f"{count} {status}" for status, count in counts.items())
+        rows.append([method, f"{len(found):,}", states, f"{seconds:.1f}", f"{loss:.6f}", chosen])
+        values[method] = seconds
+        print(rows[-1], flush=True)
+    total = time.perf_counter() - begun
+    lines = [
+        f"{jax.devices()[0].device_kind}, JAX {jax.__version__}; {name}, n = {NODES}, m = {problem.samples:g}, "
+        f"p = {problem.dimension}, {EPOCHS} epochs, {found['precision'].iloc[0]}; {total:.1f} s in all, of which "
+        f"{values['loading']:.1f} s to load the data; compilation is in the time of each method.",
+        "",
+        *table(("method", "configurations", "ended", "seconds", "least loss", "with"), rows),
+    ]
+    write(f"gpu_protocol_{name}", values | {"total": total}, lines)
+
+
+def main() -> None:
+    """One part or the other."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("step", "protocol"))
+    parser.add_argument("data", nargs="*", help=f"of {', '.join(DATA)}; all where none is named")
+    given = parser.parse_args()
+    if jax.devices()[0].platform == "cpu":
+        sys.exit("JAX sees no GPU here: nothing to measure")
+    if given.part == "step":
+        step()
+    else:
+        for name in given.data or DATA:
+            protocol(name)
+
+
+if __name__ == "__main__":
+    main()
