@@ -32,8 +32,9 @@ def iterates(kind, members, problem, network):
     return found
 
 
-@pytest.mark.parametrize("columns", [16, 128])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    ("name", "columns"), [*((name, 128) for name in METHODS), ("gt-hsgd", 16), ("d-get", 16), ("gt-sarah", 16)]
+)
 def test_kernel_equals_the_plain_program(name, columns, monkeypatch):
     monkeypatch.setattr(tiles, "COLUMNS", columns)
     kernel._launch.clear_cache()

@@ -48,9 +48,8 @@ def test_configurations_equal_runs(name):
         assert row["epoch"] <= 14
         assert row["loss"] == pytest.approx(trace.table["loss"].iloc[-1], rel=1e-12)
         assert row["grad_norm"] == pytest.approx(trace.table["grad_norm"].iloc[-1], rel=1e-9)
-        for epochs in (2, 4.5):
-            short = alone(name, row, problem, RING, record=1, epochs=epochs, precision=64)
-            assert row[f"loss@{epochs:g}"] == pytest.approx(short.table["loss"].iloc[-1], rel=1e-12)
+        short = alone(name, row, problem, RING, record=1, epochs=4.5, precision=64)
+        assert row["loss@4.5"] == pytest.approx(short.table["loss"].iloc[-1], rel=1e-12)
     assert table["loss"].nunique() == len(table), "every configuration has a result of its own"
 
 
@@ -69,7 +68,7 @@ def test_all_problems_and_networks(problem, topology):
         assert trace.table["loss"].tolist()[1:] == pytest.approx([row["loss@5"], row["loss"]], rel=1e-12)
 
 
-@pytest.mark.parametrize("room", [1, 2, 5, 1000])
+@pytest.mark.parametrize("room", [1, 5, 1000])
 @pytest.mark.parametrize("seed", [3, [0, 3, 4, 8, 9]])
 def test_pieces_and_seeds_change_nothing(room, seed, monkeypatch):
     problem = small_logistic()
@@ -185,7 +184,14 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
     monkeypatch.setattr(fleet.Fleet, "_room", lambda self, pattern: 2)
     options = {"epochs": 5, "at": [1, 2], "seed": [0, 1]}
     whole = peer.sweep("d-get", grid, problem, RING, **options)
-    part = peer.sweep("d-get", grid, problem, RING, progress=Spy(interrupt_at=1), out=tmp_path / "s", **options)
+
+    class Impatient(Spy):
+        def update(self, step, loss):
+            super().update(step, loss)
+            if (tmp_path / "s" / "sweep.csv").exists():
+                raise KeyboardInterrupt
+
+    part = peer.sweep("d-get", grid, problem, RING, progress=Impatient(), out=tmp_path / "s", **options)
     finished = part["status"] == "done"
     assert 0 < finished.sum() < len(part)
     assert set(part["status"]) == {"done", "interrupted"}
@@ -228,6 +234,15 @@ def test_the_table_is_saved_as_it_grows(tmp_path, monkeypatch):
     assert (spy.total, spy.seen[-1][0]) == (36, 36)
     assert spy.seen[-1][1] == table["loss"].min()
     assert pd.read_csv(tmp_path / "sweep.csv", dtype=str)["loss"].tolist() == [repr(loss) for loss in table["loss"]]
+
+
+def test_progress_is_told_while_a_piece_runs():
+    spy = Spy()
+    peer.sweep("dsgd", {"alpha": [0.1, 0.2]}, small_logistic(), RING, steps=400_000, progress=spy)
+    steps = [step for step, _ in spy.seen]
+    assert steps == sorted(steps)
+    assert steps[-1] == spy.total == 800_000
+    assert len({step for step in steps if 0 < step < spy.total}) > 1, "not only at the end"
 
 
 def test_a_folder_of_another_sweep_is_refused(tmp_path):

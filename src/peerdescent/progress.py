@@ -56,7 +56,7 @@ class Bar:
 
     def update(self, step: int, loss: float) -> None:
         """Move the bar."""
-        self._bar.update(self._task, completed=step, loss=f"{loss:.6g}")
+        self._bar.update(self._task, completed=step, loss=f"{loss:.6g}" if loss == loss else "...")
 
     def end(self) -> None:
         """Remove the bar."""

@@ -58,6 +58,8 @@ class Fleet:
         self.members, self.problem, self.dtype = members, problem, dtype
         self.data, self.weights = stacked.on_device(problem, dtype), weights_of(network, dtype)
         self.x0 = jnp.asarray(x0)
+        self.reached = np.zeros(len(members), dtype=np.int64)
+        """The step at which each member is."""
 
     def pieces(self, workers: int = 1) -> list[np.ndarray]:
         """The members that run together: arrays (seeds, configurations) of their numbers, the longest first."""
@@ -108,6 +110,9 @@ class Fleet:
                 count = min(stop, covered) - t
                 state = advance(*common, ahead, state, np.array([begun, t - begun, count], np.int32))
                 t += count
+                # Waiting here keeps the count true and lets a stop be seen; a chunk is long enough not to feel it.
+                jax.block_until_ready(state)
+                self.reached[piece] = np.minimum(t, marks[:, -1])
             column, mark = np.nonzero(marks == stop)
             means = np.asarray(_means(state.x if stop else x0[None]))[:, column]
             means = np.broadcast_to(means, (len(piece), *means.shape[1:]))

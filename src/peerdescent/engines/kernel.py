@@ -254,6 +254,7 @@ class Kernel(Fleet):
             leaves = launch(False, steps, until, leaves)
             steps = np.maximum(until, steps)
             means = np.asarray(leaves[0][:, :n, :p].mean(axis=1))
+            self.reached[piece[0]] = steps
             yield Seen(piece[0], np.full(len(members), mark), means)
 
 
