@@ -33,10 +33,16 @@ def iterates(kind, members, problem, network):
 
 
 @pytest.mark.parametrize(
-    ("name", "columns"), [*((name, 128) for name in METHODS), ("gt-hsgd", 16), ("d-get", 16), ("gt-sarah", 16)]
+    ("name", "variant"),
+    [
+        *((name, "whole") for name in METHODS),
+        # These three have all that differs.
+        *((name, variant) for name in ("gt-hsgd", "d-get", "gt-sarah") for variant in ("blocks", "registers")),
+    ],
 )
-def test_kernel_equals_the_plain_program(name, columns, monkeypatch):
-    monkeypatch.setattr(tiles, "COLUMNS", columns)
+def test_kernel_equals_the_plain_program(name, variant, monkeypatch):
+    monkeypatch.setattr(tiles, "COLUMNS", 16 if variant == "blocks" else 128)
+    monkeypatch.setattr(kernel, "IN_REGISTERS", variant == "registers")
     kernel._launch.clear_cache()
     problem = small_logistic(samples=40, features=37)
     step = "eta" if name == "d-pd-sgd" else "alpha"

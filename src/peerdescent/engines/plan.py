@@ -93,6 +93,14 @@ def foreseen(act: Callable[[Any, Any], Any], state: Any) -> Plan:
     return plan
 
 
+def slots_of(asked: list[Any]) -> set[int]:
+    """Where all of these results go, on either side of an `every`."""
+    found: set[int] = set()
+    for one in asked:
+        found |= {one.slot} if isinstance(one, Asked) else slots_of(one.then) | slots_of(one.otherwise)
+    return found
+
+
 class Foreseeing:
     """The verbs in iteration t where gradients are there already, by slot; `grad` and `mix` are for others to add."""
 

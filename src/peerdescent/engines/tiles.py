@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,12 +11,15 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from peerdescent.engines.plan import Asked, Either, Foreseeing
+from peerdescent.engines.plan import Asked, Either, Foreseeing, slots_of
 from peerdescent.problems.keys import scaled, words
 from peerdescent.problems.logistic import Logistic
 
 COLUMNS = 128
 """Columns of a tile."""
+
+FEW = 8
+"""The largest minibatch of which a tile holds one sample of every node; beyond, it holds many samples of one node."""
 
 ROWS = 32
 """Samples of a tile, where one node's minibatch is large."""
@@ -69,49 +72,91 @@ def columns(world: World, block: Any) -> Any:
 
 def fetch(world: World, t: jax.Array, asked: list[Any]) -> None:
     """Compute the gradients that an iteration needs, those on one sample together, into scratch memory."""
-    waiting = list(asked)
-    while waiting:
-        first = waiting.pop(0)
-        if isinstance(first, Either):
-            due = t % first.period == 0
-            pl.when(due)(partial(fetch, world, t, first.then))
-            pl.when(jnp.logical_not(due))(partial(fetch, world, t, first.otherwise))
-            continue
-        together = [first]
-        while waiting and isinstance(waiting[0], Asked) and waiting[0][2:] == first[2:]:
-            together.append(waiting.pop(0))
-        if first.batch is None:
+    for together in _groups(asked):
+        if isinstance(together, Either):
+            due = t % together.period == 0
+            pl.when(due)(partial(fetch, world, t, together.then))
+            pl.when(jnp.logical_not(due))(partial(fetch, world, t, together.otherwise))
+        elif together[0].batch is None:
             _by_node(world, t, together)
         else:
-            few = first.batch <= ROWS // 4
+            few = together[0].batch <= FEW
             pl.when(few)(partial(_by_sample, world, t, together))
             pl.when(jnp.logical_not(few))(partial(_by_node, world, t, together))
 
 
-def _by_sample(world: World, t: jax.Array, together: list[Asked]) -> None:
-    """Small minibatches: a tile is one sample of every node."""
+def fetched(world: World, t: jax.Array, asked: list[Any], state: list[jax.Array]) -> dict[int, jax.Array]:
+    """The same where a vector is one tile: the state is in registers, and so are the gradients, by slot."""
+    found: dict[int, jax.Array] = {}
+    for together in _groups(asked):
+        if isinstance(together, Either):
+            sides = [together.then, together.otherwise]
+            slots = sorted({slot for side in sides for slot in slots_of(side)})
+
+            def one_side(side: list[Any], slots: list[int] = slots) -> list[jax.Array]:
+                own = fetched(world, t, side, state)
+                return [own.get(slot, jnp.zeros_like(state[0])) for slot in slots]
+
+            values = lax.cond(t % together.period == 0, *(partial(one_side, side) for side in sides))
+        else:
+            slots = [asked.slot for asked in together]
+            points = [state[asked.leaf] for asked in together]
+            many = partial(_through_memory, world, t, together, points)
+            few = partial(_of_samples, world, t, together[0].call, together[0].batch, points)
+            values = many() if together[0].batch is None else lax.cond(together[0].batch <= FEW, few, many)
+        found |= dict(zip(slots, values, strict=True))
+    return found
+
+
+def _groups(asked: list[Any]) -> Iterator[Any]:
+    """Gradients on one sample together, and what depends on the iteration by itself."""
+    waiting = list(asked)
+    while waiting:
+        first = waiting.pop(0)
+        if isinstance(first, Either):
+            yield first
+            continue
+        together = [first]
+        while waiting and isinstance(waiting[0], Asked) and waiting[0][2:] == first[2:]:
+            together.append(waiting.pop(0))
+        yield together
+
+
+def _through_memory(world: World, t: jax.Array, together: list[Asked], points: list[jax.Array]) -> list[jax.Array]:
+    """Large minibatches are computed a node at a time, which needs the points in memory."""
+    for asked, x in zip(together, points, strict=True):
+        world.leaves[asked.leaf][0] = x
+    world.barrier()
+    _by_node(world, t, together)
+    return [world.scratch[0, asked.slot] for asked in together]
+
+
+def _indices(world: World, t: jax.Array, call: int) -> tuple[jax.Array, Callable[[jax.Array], jax.Array]]:
+    """Which nodes are not padding, and the rows that all nodes draw as their sample number j."""
     node = lax.broadcasted_iota(jnp.int32, (world.tall,), 0)
     real = node < world.nodes
-    held = jnp.where(real, node, 0) * world.held
-    size, key, batch = world.size[...], world.keys[together[0].call], together[0].batch
-    first, second = key + node.astype(jnp.uint32), jnp.full((world.tall,), t.astype(jnp.uint32))
+    held, size = jnp.where(real, node, 0) * world.held, world.size[...]
+    first, second = world.keys[call] + node.astype(jnp.uint32), jnp.full((world.tall,), t.astype(jnp.uint32))
+    return real, lambda j: held + scaled(words(first, second, jnp.full((world.tall,), j.astype(jnp.uint32))), size)
+
+
+def _of_samples(world: World, t: jax.Array, call: int, batch: Any, points: list[jax.Array]) -> list[jax.Array]:
+    """Small minibatches where a vector is one tile: rows are read once, sums stay in registers."""
+    real, index_of = _indices(world, t, call)
+
+    def add(j: jax.Array, sums: list[jax.Array]) -> list[jax.Array]:
+        rows = world.rows[index_of(j), :]
+        slopes = [jnp.where(real, world.oracle.slope(jnp.sum(rows * x, axis=1)), 0.0) for x in points]
+        return [g + s[:, None] * rows for g, s in zip(sums, slopes, strict=True)]
+
     share = 1 / batch.astype(jnp.float32)
+    return [g * share for g in lax.fori_loop(0, batch, add, [jnp.zeros_like(x) for x in points])]
 
-    def index_of(j: jax.Array) -> jax.Array:
-        return held + scaled(words(first, second, jnp.full((world.tall,), j.astype(jnp.uint32))), size)
 
-    if world.blocks == 1:
-        points = [world.leaves[asked.leaf][0] for asked in together]
-
-        def add_one(j: jax.Array, sums: Any) -> Any:
-            rows = world.rows[index_of(j), :]
-            slopes = [jnp.where(real, world.oracle.slope(jnp.sum(rows * x, axis=1)), 0.0) for x in points]
-            return tuple(g + s[:, None] * rows for g, s in zip(sums, slopes, strict=True))
-
-        nothing = tuple(jnp.zeros((world.tall, world.wide), jnp.float32) for _ in together)
-        for asked, total in zip(together, lax.fori_loop(0, batch, add_one, nothing), strict=True):
-            world.scratch[0, asked.slot] = total * share
-        return
+def _by_sample(world: World, t: jax.Array, together: list[Asked]) -> None:
+    """Small minibatches: a tile is one sample of every node."""
+    batch, share = together[0].batch, 1 / together[0].batch.astype(jnp.float32)
+    real, index_of = _indices(world, t, together[0].call)
 
     def one(j: jax.Array, _: Any) -> None:
         index = index_of(j)
@@ -189,14 +234,14 @@ def _by_node(world: World, t: jax.Array, together: list[Asked]) -> None:
 class Net(Foreseeing):
     """The verbs over a tile (nodes, columns)."""
 
-    def __init__(self, world: World, block: Any, t: jax.Array) -> None:
+    def __init__(self, world: World, block: Any, t: jax.Array, found: dict[int, jax.Array] | None = None) -> None:
         super().__init__(t)
-        self.world, self.block = world, block
+        self.world, self.block, self.found = world, block, found
 
     def grad(self, x: jax.Array, sample: Any) -> jax.Array:
         """The part of the data, fetched, and that of the regulariser."""
-        world = self.world
-        found = world.scratch[0, self.slots.take(), :, columns(world, self.block)]
+        world, slot = self.world, self.slots.take()
+        found = self.found[slot] if self.found else world.scratch[0, slot, :, columns(world, self.block)]
         if world.oracle.regulariser is None:
             return found
         return found + world.strength[:, None] * world.oracle.regulariser(x)[1]
