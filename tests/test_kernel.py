@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import jax
 import numpy as np
 import pytest
 
 import peerdescent as peer
 from conftest import PROBLEMS, small_logistic
-from peerdescent.engines import fleet, kernel, tiles
+from peerdescent.engines import fleet, kernel, many, tiles
+from peerdescent.method import fixed
 from peerdescent.methods import METHODS
 
 RING = peer.Network(peer.topology.ring(6))
@@ -88,6 +91,51 @@ def test_what_it_does_not_support_is_left_to_the_plain_program():
             return net.grad(0.5 * x, net.sample(self.batch)), ()
 
     assert not kernel.supports(peer.compose(elsewhere(), peer.fusions.tracking()), logistic, RING, single)
+
+    class literal(peer.estimators.sgd):
+        """Asks for a sample of a size that is no parameter."""
+
+        def step(self, x, memory, net):
+            return net.grad(x, net.sample(2)), ()
+
+    assert not kernel.supports(peer.compose(literal(), peer.fusions.tracking()), logistic, RING, single)
+
+    @dataclass(frozen=True)
+    class gossip(peer.fusions.consensus):
+        """Mixes several times: a size that shapes the program."""
+
+        rounds: int = fixed(3)
+
+        def step(self, x, v, memory, net):
+            for _ in range(self.rounds):
+                x = net.mix(x)
+            return x - self.alpha * v, ()
+
+    assert not kernel.supports(peer.compose(peer.estimators.sgd(), gossip()), logistic, RING, single)
+
+
+def test_who_runs_a_sweep(monkeypatch):
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    single = np.dtype("float32")
+
+    def chosen(methods, problem=None, precision="highest"):
+        members = [fleet.Member(method, 0, (2,)) for method in methods]
+        with jax.default_matmul_precision(precision):
+            return type(many(members, problem or small_logistic(), RING, np.zeros((6, 5), np.float32), single))
+
+    assert chosen([peer.methods.gt_hsgd(), peer.methods.gt_hsgd(batch=9)]) is kernel.Kernel
+    assert chosen([peer.methods.gt_hsgd()], precision="tensorfloat32") is fleet.Fleet
+    assert chosen([peer.methods.gt_hsgd()], problem=PROBLEMS["quadratic"]()) is fleet.Fleet
+    assert chosen([]) is fleet.Fleet
+
+    @dataclass(frozen=True)
+    class vague(peer.fusions.tracking):
+        """A step size whose default is a whole number."""
+
+        alpha: float = 1
+
+    mixed = [peer.compose(peer.estimators.sgd(), vague(a)) for a in (1, 0.5)]
+    assert chosen(mixed) is fleet.Fleet, "a number that is whole for some only would be cut off"
 
 
 def test_a_sweep_by_the_kernel_equals_runs(monkeypatch):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +25,14 @@ class Rows:
     def __init__(
         self,
         configurations: list[dict[str, Any]],
+        methods: list[str],
         seeds: list[int],
         marks: list[tuple[tuple[int, ...], Any]],
         asked: list[str],
         precision: int | str,
         samples: float | None,
     ) -> None:
-        self.asked, self.samples = asked, samples
+        self.asked, self.samples, self.methods, self.save_seconds = asked, samples, methods, 0.0
         self.precision = precision if isinstance(precision, str) else f"float{precision}"
         self.keys = [(k, s) for k in range(len(configurations)) for s in seeds]
         self.configurations, self.marks = configurations, marks
@@ -68,11 +71,13 @@ class Rows:
         """Write the finished rows, all of the file or nothing."""
         import pandas as pd
 
+        clock = time.perf_counter()
         lines = pd.DataFrame([self._line(key) for key in self.keys if self.names[key] in self.rows])
         text = lines.to_csv(index=False)
         if self.others:
             text += pd.DataFrame(self.others)[lines.columns].to_csv(index=False, header=False)
         write(folder / "sweep.csv", text.encode())
+        self.save_seconds = time.perf_counter() - clock
 
     def resume(self, folder: Path, identity: dict[str, Any]) -> None:
         """Take over the finished rows of a folder, or prepare an empty one."""
@@ -92,13 +97,18 @@ class Rows:
         parameters = list(self.configurations[0])
         with (folder / "sweep.csv").open(newline="") as file:
             for line in csv.DictReader(file):
-                key = known.get(_named([_number(line[name]) for name in parameters], int(line["seed"])))
+                key = known.get(_named([line[name] for name in parameters], int(line["seed"])))
                 if key is None:
                     self.others.append(line)
-                elif self.names[key] not in self.rows:
-                    losses = [_number(line[name]) for name in self.asked]
-                    row = {"steps": int(line["steps"]), "status": Status(line["status"]), "losses": losses}
-                    self.fill(key, row | {name: _number(line[name]) for name in ("loss", "grad_norm")})
+                    continue
+                mine, theirs = self.methods[key[0]], line["method"]
+                there = f"{folder} holds another sweep: a configuration is {mine} here and was {theirs} there"
+                require(mine == theirs, f"{there}: give another folder")
+                if self.names[key] in self.rows:
+                    continue
+                losses = [_number(line[name]) for name in self.asked]
+                row = {"steps": int(line["steps"]), "status": Status(line["status"]), "losses": losses}
+                self.fill(key, row | {name: _number(line[name]) for name in ("loss", "grad_norm")})
 
     def _name(self, key: tuple[int, int]) -> str:
         return _named(list(self.configurations[key[0]].values()), key[1])
@@ -124,6 +134,7 @@ class Rows:
             "grad_norm": row["grad_norm"],
             "status": str(row["status"]),
             "precision": self.precision,
+            "method": self.methods[key[0]],
         }
 
 
@@ -134,5 +145,14 @@ def _number(text: str) -> float:
 
 def _named(parameters: list[Any], seed: int) -> str:
     """A configuration by its values, whether they come from a grid or from a file."""
-    plain = [None if value != value or value is None else float(value) for value in parameters]
-    return repr((plain, int(seed)))
+
+    def plain(value: Any) -> Any:
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return None
+        try:
+            number = _number(str(value))
+        except ValueError:
+            return str(value)
+        return None if math.isnan(number) else number
+
+    return repr(([plain(value) for value in parameters], int(seed)))

@@ -69,8 +69,6 @@ def run(
 
     from peerdescent import engines
     from peerdescent.method import Method
-    from peerdescent.network import Network
-    from peerdescent.problems import Problem
     from peerdescent.progress import choose
     from peerdescent.record import Books, Grid, recording_steps, visited
 
@@ -78,10 +76,7 @@ def run(
         isinstance(method, Method),
         f"method is a {type(method).__name__}: give a Method, as from peer.methods.gt_hsgd()",
     )
-    require(
-        isinstance(problem, Problem), f"problem is a {type(problem).__name__}: give a Problem, as from peer.problems"
-    )
-    require(isinstance(network, Network), f"network is a {type(network).__name__}: give a Network, as Network(graph)")
+    check_kinds(problem, network)
     check(method, problem, network)
     dtype, matrices = matrix_precision(precision)
     seed = whole("seed", seed, 0)
@@ -248,6 +243,17 @@ def matrix_precision(precision: int | str) -> tuple[np.dtype[Any], str]:
 
     require(precision in (32, 64, "tf32"), f"precision = {precision!r}: must be 32, 64 or 'tf32'")
     return np.dtype("float64" if precision == 64 else "float32"), "tensorfloat32" if precision == "tf32" else "highest"
+
+
+def check_kinds(problem: Any, network: Any) -> None:
+    """Refuse what is not a problem and a network, as when they are given in the wrong order."""
+    from peerdescent.network import Network
+    from peerdescent.problems import Problem
+
+    require(
+        isinstance(problem, Problem), f"problem is a {type(problem).__name__}: give a Problem, as from peer.problems"
+    )
+    require(isinstance(network, Network), f"network is a {type(network).__name__}: give a Network, as Network(graph)")
 
 
 def check(method: Method, problem: Problem, network: Network) -> None:

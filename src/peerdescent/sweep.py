@@ -9,14 +9,16 @@ import inspect
 import itertools
 import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from peerdescent.errors import require, unknown, whole
 from peerdescent.rows import Rows
-from peerdescent.run import check, diverged, matrix_precision, starting_point, total_steps
+from peerdescent.run import check, check_kinds, diverged, matrix_precision, starting_point, total_steps
 from peerdescent.trace import Status, digest
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ def sweep(
     *,
     steps: int | None = None,
     epochs: float | None = None,
-    at: Sequence[float] = (),
+    at: float | Sequence[float] = (),
     x0: Any = None,
     seed: int | Sequence[int] = 0,
     precision: int | str = 32,
@@ -74,6 +76,8 @@ def sweep(
     from peerdescent.engines import many, remember
     from peerdescent.progress import choose
 
+    check_kinds(problem, network)
+    asked: list[float] = np.atleast_1d(at).tolist()
     configurations = _configurations(grid)
     seeds = [whole("seed", s, 0) for s in ([seed] if np.ndim(seed) == 0 else seed)]  # type: ignore[union-attr]
     require(bool(seeds) and max(seeds) < 2**32, f"seed = {seed}: give one or several of 0..2^32 - 1")
@@ -86,17 +90,19 @@ def sweep(
     built = [build(**configuration) for configuration in configurations]
     for one in {m.pattern: m for m in built}.values():
         check(one, problem, network)
+    kinds = {one.name for one in built}
+    require(len(kinds) == 1, f"the grid makes {sorted(kinds)}: sweep one method at a time")
     start = starting_point(x0, problem, dtype)
-    marks = _marks(built, problem, network, steps, epochs, at)
-    table = Rows(configurations, seeds, marks, [f"loss@{a:g}" for a in at], precision, problem.samples)
+    marks = _marks(built, problem, network, steps, epochs, asked)
+    names = [str(one) for one in built]
+    table = Rows(configurations, names, seeds, marks, [f"loss@{_short(a)}" for a in asked], precision, problem.samples)
     identity = {
         "method": built[0].name,
         "problem": problem.name,
         "network": str(network),
         "parameters": list(configurations[0]),
-        "fixed": {k: repr(v) for k, v in built[0].parameters.items() if k not in configurations[0]},
-        "budget": f"{steps} steps" if steps is not None else f"{epochs:g} epochs",
-        "at": [float(a) for a in at],
+        "budget": f"{steps} steps" if steps is not None else f"{_short(epochs)} epochs",
+        "at": [float(a) for a in asked],
         "precision": table.precision,
         "values": digest(problem.data, [(W.indptr, W.indices, W.data) for W in network.matrices], start),
     }
@@ -115,9 +121,9 @@ def sweep(
 
     def finish(piece: np.ndarray) -> list[dict[str, Any]]:
         with jax.enable_x64(precision == 64), jax.default_matmul_precision(matrices):
-            return list(_rows(fleet, piece, alive, first, len(at) + 1))
+            return list(_rows(fleet, piece, alive, first, len(asked) + 1))
 
-    pool = ThreadPoolExecutor(workers)
+    pool, saved = ThreadPoolExecutor(workers), 0.0
     bar.begin(f"{built[0].name}, {len(configurations) * len(seeds)} configurations", table.total)
     try:
         bar.update(table.done, table.best)
@@ -127,8 +133,10 @@ def sweep(
             ready, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
             for row in itertools.chain.from_iterable(future.result() for future in ready):
                 table.fill(members[row.pop("member")][0], row)
-            if ready and folder is not None:
+            # Writing takes longer as the table grows, and should never take more than a part of the time.
+            if ready and folder is not None and time.monotonic() - saved > 10 * table.save_seconds:
                 table.save(folder)
+                saved = time.monotonic()
             finished = [table.has(key) for key, _ in members]
             bar.update(table.done + int(fleet.reached[~np.array(finished)].sum()), table.best)
     except KeyboardInterrupt:
@@ -136,6 +144,8 @@ def sweep(
     finally:
         alive[:] = False
         pool.shutdown(wait=True, cancel_futures=True)
+        if folder is not None and table.rows:
+            table.save(folder)
         bar.end()
     frame: pd.DataFrame = table.frame()
     return frame
@@ -212,6 +222,11 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
+def _short(value: Any) -> str:
+    """A number as short as it can be told from others."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+
+
 def _cores() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -251,7 +266,7 @@ def _marks(
     found: dict[Any, tuple[tuple[int, ...], Any]] = {}
     result = []
     for one in built:
-        key = one.pattern, tuple(v for v in one.numbers.values() if isinstance(v, int))
+        key = one.pattern, tuple(v for v in one.numbers.values() if isinstance(v, Integral))
         if key not in found:
             books = Books(one, problem.samples, degrees)
             require(

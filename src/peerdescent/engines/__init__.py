@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol
 
 from peerdescent.errors import unknown
@@ -89,6 +90,9 @@ def many(members: list[Member], problem: Problem, network: Network, x0: np.ndarr
         from peerdescent.engines.kernel import Kernel, supports
 
         kinds = {member.method.pattern: member.method for member in members}
-        if all(supports(method, problem, network, dtype) for method in kinds.values()):
+        # A number of the kernel is whole for all or for none.
+        whole = {(k, isinstance(v, Integral)) for member in members for k, v in member.method.numbers.items()}
+        uniform = len(whole) == len({name for name, _ in whole})
+        if uniform and all(supports(method, problem, network, dtype) for method in kinds.values()):
             return Kernel(members, problem, network, x0, dtype)
     return Fleet(members, problem, network, x0, dtype)

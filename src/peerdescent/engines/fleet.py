@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +28,7 @@ CACHED = 1 << 18
 """Bytes of one vector of all configurations of a piece on a CPU: with the others it then stays in a core's cache."""
 
 WIDE_FROM = 256
-"""The batch from which a piece on a CPU is twice as wide and has all cores to itself."""
+"""The batch from which a piece on a CPU is twice as wide, and a group is not cut for the sake of more threads."""
 
 LARGEST = 4096
 """Configurations of a piece on a GPU, where memory allows."""
@@ -75,7 +76,9 @@ class Fleet:
                 members.sort(key=lambda k: self.members[k].marks)
                 alike[tuple(repr(self.members[k].method.numbers) for k in members)].append(members)
             # Products with a large minibatch use all cores by themselves, and the wider the better.
-            alone = jax.default_backend() == "cpu" and _largest(pattern) >= WIDE_FROM
+            member = self.members[next(iter(by_seed.values()))[0]]
+            batches = [batch for _, batch in Books(member.method, self.problem.samples, [0.0]).requests]
+            alone = jax.default_backend() == "cpu" and max(batches, default=1) >= WIDE_FROM
             for lists in alike.values():
                 found += list(_cut(np.array(lists), 2 * room if alone else room, 1 if alone else workers))
         return sorted(found, key=lambda piece: -max(self.members[k].marks[-1] for k in piece[0]))
@@ -96,12 +99,12 @@ class Fleet:
         common = program, numbers, self.data, self.weights, seeds
         x0 = jnp.broadcast_to(self.x0[:, None], (self.x0.shape[0], len(first), self.x0.shape[1]))
         marks = np.array([m.marks for m in first])
-        state, t, covered, ahead = _start(*common, x0), 1, 1, None
+        state, t, covered, ahead = _start(*common, x0), 1, 1, {}
         for stop in np.unique(marks).tolist():
             while t < stop:
                 if not alive[piece].any():
                     return
-                if t >= covered or ahead is None:
+                if t >= covered:
                     ahead = {
                         request: _draw_ahead(program.oracle, *request, chunk, self.data, seeds, np.int32(t))
                         for request in books.requests
@@ -114,7 +117,7 @@ class Fleet:
                 jax.block_until_ready(state)
                 self.reached[piece] = np.minimum(t, marks[:, -1])
             column, mark = np.nonzero(marks == stop)
-            means = np.asarray(_means(state.x if stop else x0[None]))[:, column]
+            means = np.asarray(_means(state.x))[:, column]
             means = np.broadcast_to(means, (len(piece), *means.shape[1:]))
             members, marked = piece[:, column], np.broadcast_to(mark, (len(piece), len(mark)))
             yield Seen(members.ravel(), marked.ravel(), means.reshape(-1, means.shape[-1]))
@@ -140,17 +143,23 @@ class Fleet:
 
 def _largest(pattern: Method) -> int:
     """The largest of a method's sizes."""
-    return max([1, *(v for v in pattern.parameters.values() if isinstance(v, int))])
+    return max([1, *(int(v) for v in pattern.parameters.values() if isinstance(v, Integral))])
+
+
+def _even(length: int, most: int) -> int:
+    """The size of the fewest even parts of which none is larger than `most`."""
+    return -(-length // -(-length // most))
 
 
 def _cut(members: np.ndarray, room: int, workers: int) -> Iterator[np.ndarray]:
     """Pieces of (seeds, configurations), even in size and, where there are enough, as many as there are workers."""
     seeds, configurations = members.shape
-    wide = min(configurations, room)
-    wide = -(-configurations // -(-configurations // wide))
-    tall = max(1, min(seeds, room // wide))
-    if seeds * configurations >= workers > -(-configurations // wide) * -(-seeds // tall):
-        wide, tall = (-(-wide // workers), tall) if wide >= workers else (wide, -(-tall // workers))
+    wide = _even(configurations, room)
+    tall = _even(seeds, max(1, room // wide))
+    pieces = -(-configurations // wide) * -(-seeds // tall)
+    if pieces < workers:
+        more = -(-workers // pieces)
+        wide, tall = (_even(wide, -(-wide // more)), tall) if wide > 1 else (wide, _even(tall, -(-tall // more)))
     for top in range(0, seeds, tall):
         for left in range(0, configurations, wide):
             yield members[top : top + tall, left : left + wide]

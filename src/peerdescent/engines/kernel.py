@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import jax
@@ -49,11 +50,14 @@ def supports(method: Method, problem: Problem, network: Network, dtype: Any) -> 
     dense = isinstance(problem.oracle, Logistic) and not isinstance(problem.data.rows, Nonzeros)
     if not (fits and dense and dtype == np.float32 and method.parts):
         return False
+    # Sizes are data in the kernel: a method that does more with them than ask for samples cannot have it.
+    sizes = {k: INTEGER for k, v in method.parameters.items() if k not in method.numbers and _is_whole(v)}
     try:
-        _calls(method)
-    except Unforeseen:
+        first = Plan()
+        later = foreseen(method.replace(**sizes).step, method.replace(**sizes).init(Leaf(0), first))
+        return all(batch is None or batch is INTEGER for batch in _batches(first.asked + later.asked))
+    except (Unforeseen, TypeError, AttributeError):
         return False
-    return True
 
 
 def _calls(method: Method) -> tuple[int, ...]:
@@ -68,6 +72,15 @@ def _calls(method: Method) -> tuple[int, ...]:
     first = Plan()
     state = method.init(Leaf(0), first)
     return tuple(sorted(numbers(first.asked) | numbers(foreseen(method.step, state).asked)))
+
+
+def _batches(asked: list[Any]) -> Iterator[Any]:
+    for one in asked:
+        yield from [one.batch] if isinstance(one, Asked) else _batches(one.then + one.otherwise)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 class Shape(NamedTuple):
@@ -186,7 +199,7 @@ def _pattern(method: Method) -> Method:
     """The method with its numbers and its sizes left open: what all configurations of one kernel share."""
     numbers = method.numbers
     kinds = {
-        name: INTEGER if isinstance(numbers.get(name, value), int) else REAL
+        name: INTEGER if _is_whole(numbers.get(name, value)) else REAL
         for name, value in method.parameters.items()
         if not isinstance(value, bool | str) and value is not None
     }

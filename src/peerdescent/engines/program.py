@@ -172,7 +172,9 @@ class Net:
         def side(thunk: Callable[[], Any], is_rare: bool) -> Any:
             self.rare = is_rare
             with self.calls.inside(call):
-                return settled(thunk())
+                value = settled(thunk())
+            self.pending.clear()  # what this side asked for and did not use must not be computed outside of it
+            return value
 
         if jnp.ndim(due) == 0:
             value = lax.cond(due, lambda: side(then, True), lambda: side(otherwise, rare))
