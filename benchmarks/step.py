@@ -71,7 +71,7 @@ def gt_hsgd(batch: int, alpha: float = ALPHA, beta: float = BETA) -> peer.Method
 
 
 def check_equal(problem: Problem, network: peer.Network, batch: int) -> None:
-    """Ours and both baselines must compute the same step, on the same rows, before any is timed."""
+    """Ours and all baselines must compute the same step, on the same rows, before any is timed."""
     engine = Stacked(gt_hsgd(batch), problem, network, 0, np.float32)
     state = engine.advance(engine.start(np.zeros((NODES, FEATURES), np.float32)), 1, 3)
     vectors = Vectors(*(np.array(a) for a in (state.x, state.estimator.x, state.estimator.v, state.fusion.y)))
