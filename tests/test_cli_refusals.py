@@ -58,7 +58,7 @@ BAD = {
     "run dsgd --regulariser l1": "did you mean 'l2'?",
     "run dsgd --seed -1": "seed = -1",
     "run dsgd --engine gpu": "unknown engine 'gpu'",
-    "run dsgd --precision 16": "must be 32 or 64",
+    "run dsgd --precision 16": "must be 32, 64",
     "run dsgd --record 0": "record = 0",
     "run dsgd --grid cubic": "unknown grid 'cubic'",
     "run dsgd --format xml": "unknown format 'xml'",
