@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-from jax import lax
 
 from peerdescent.method import Calls
 from peerdescent.record import Blank
@@ -99,35 +98,3 @@ def slots_of(asked: list[Any]) -> set[int]:
     for one in asked:
         found |= {one.slot} if isinstance(one, Asked) else slots_of(one.then) | slots_of(one.otherwise)
     return found
-
-
-class Foreseeing:
-    """The verbs in iteration t where gradients are there already, by slot; `grad` and `mix` are for others to add."""
-
-    def __init__(self, t: Any) -> None:
-        self.t, self.slots = t, Calls()
-
-    def sample(self, batch: Any) -> None:
-        """Drawn already."""
-
-    def grad(self, x: Any, sample: Any) -> Any:
-        """The gradient in the next slot."""
-        raise NotImplementedError
-
-    def full_grad(self, x: Any) -> Any:
-        """Likewise."""
-        return self.grad(x, None)
-
-    def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """One side or the other; they share their slots."""
-        slot, ends = self.slots.next, []
-
-        def side(thunk: Callable[[], Any]) -> Any:
-            self.slots.next = slot
-            value = thunk()
-            ends.append(self.slots.next)
-            return value
-
-        value = lax.cond(self.t % period == 0, lambda: side(then), lambda: side(otherwise))
-        self.slots.next = max(ends)
-        return value

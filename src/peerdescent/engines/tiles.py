@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from peerdescent.engines.plan import Asked, Either, Foreseeing, slots_of
+from peerdescent.engines.plan import Asked, Either, slots_of
+from peerdescent.method import Calls
 from peerdescent.problems.keys import scaled, words
 from peerdescent.problems.logistic import Logistic
 
@@ -231,12 +232,14 @@ def _by_node(world: World, t: jax.Array, together: list[Asked]) -> None:
     lax.fori_loop(0, world.tall, node, None)
 
 
-class Net(Foreseeing):
-    """The verbs over a tile (nodes, columns)."""
+class Net:
+    """The five verbs in iteration t over a tile (nodes, columns), where gradients are there already, by slot."""
 
     def __init__(self, world: World, block: Any, t: jax.Array, found: dict[int, jax.Array] | None = None) -> None:
-        super().__init__(t)
-        self.world, self.block, self.found = world, block, found
+        self.world, self.block, self.t, self.found, self.slots = world, block, t, found, Calls()
+
+    def sample(self, batch: Any) -> None:
+        """Drawn already."""
 
     def grad(self, x: jax.Array, sample: Any) -> jax.Array:
         """The part of the data, fetched, and that of the regulariser."""
@@ -249,3 +252,21 @@ class Net(Foreseeing):
     def mix(self, x: jax.Array) -> jax.Array:
         """W x, in float32 proper."""
         return jnp.dot(self.world.weights, x, precision=lax.Precision.HIGHEST)
+
+    def full_grad(self, x: jax.Array) -> jax.Array:
+        """Fetched in the same way."""
+        return self.grad(x, None)
+
+    def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """One side or the other; they share their slots."""
+        slot, ends = self.slots.next, []
+
+        def side(thunk: Callable[[], Any]) -> Any:
+            self.slots.next = slot
+            value = thunk()
+            ends.append(self.slots.next)
+            return value
+
+        value = lax.cond(self.t % period == 0, lambda: side(then), lambda: side(otherwise))
+        self.slots.next = max(ends)
+        return value
