@@ -2,6 +2,7 @@
 
     python benchmarks/gpu_sweep.py step                  the check, then microseconds a step and configuration
     python benchmarks/gpu_sweep.py protocol a9a ...      the whole tuning of five methods on these data, timed by parts
+                                                         (--out FOLDER keeps the tables of all configurations)
 
 Each part writes a file in `benchmarks/results`: `gpu_step.md`, and `gpu_protocol_<data>.md` with the best of each
 method. a9a and covertype are read from PEERDESCENT_DATA; the others are synthetic, of the shapes in their names.
@@ -112,7 +113,7 @@ def step() -> None:
     write("gpu_step", values, lines)
 
 
-def protocol(name: str) -> None:
+def protocol(name: str, out: str | None = None) -> None:
     """The paper's tuning on one set of data."""
     begun = time.perf_counter()
     data = DATA[name]()
@@ -122,7 +123,9 @@ def protocol(name: str) -> None:
     for method in METHODS:
         clock = time.perf_counter()
         grid = paper_grid(method, problem.samples)
-        found = peer.sweep(method.removesuffix("-strict"), grid, problem, network, epochs=EPOCHS, at=[5, 10])
+        folder = None if out is None else f"{out}/{name}/{method}"
+        kind = method.removesuffix("-strict")
+        found = peer.sweep(kind, grid, problem, network, epochs=EPOCHS, at=[5, 10], out=folder, progress=False)
         seconds = time.perf_counter() - clock
         winner = best(found)
         loss, counts = found.loc[found["status"] == "done", "loss"].min(), found["status"].value_counts()
@@ -147,6 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("step", "protocol"))
     parser.add_argument("data", nargs="*", help=f"of {', '.join(DATA)}; all where none is named")
+    parser.add_argument("--out", help="folder for the tables of the protocol")
     given = parser.parse_args()
     if jax.devices()[0].platform == "cpu":
         sys.exit("JAX sees no GPU here: nothing to measure")
@@ -154,7 +158,7 @@ def main() -> None:
         step()
     else:
         for name in given.data or DATA:
-            protocol(name)
+            protocol(name, given.out)
 
 
 if __name__ == "__main__":

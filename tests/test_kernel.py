@@ -36,16 +36,17 @@ def iterates(kind, members, problem, network):
 
 
 @pytest.mark.parametrize(
-    ("name", "variant"),
+    ("name", "blocks"),
     [
-        *((name, "whole") for name in METHODS),
+        *((name, False) for name in METHODS),
         # These three have all that differs.
-        *((name, variant) for name in ("gt-hsgd", "d-get", "gt-sarah") for variant in ("blocks", "registers")),
+        *((name, True) for name in ("gt-hsgd", "d-get", "gt-sarah")),
     ],
 )
-def test_kernel_equals_the_plain_program(name, variant, monkeypatch):
-    monkeypatch.setattr(tiles, "COLUMNS", 16 if variant == "blocks" else 128)
-    monkeypatch.setattr(kernel, "IN_REGISTERS", variant == "registers")
+def test_kernel_equals_the_plain_program(name, blocks, monkeypatch):
+    if blocks:
+        monkeypatch.setattr(tiles, "WHOLE", 16)
+        monkeypatch.setattr(tiles, "COLUMNS", 16)
     kernel._launch.clear_cache()
     problem = small_logistic(samples=40, features=37)
     step = "eta" if name == "d-pd-sgd" else "alpha"
@@ -127,6 +128,9 @@ def test_who_runs_a_sweep(monkeypatch):
     assert chosen([peer.methods.gt_hsgd()], precision="tensorfloat32") is fleet.Fleet
     assert chosen([peer.methods.gt_hsgd()], problem=PROBLEMS["quadratic"]()) is fleet.Fleet
     assert chosen([]) is fleet.Fleet
+    large = [peer.methods.gt_hsgd(batch=b) for b in (32, 64, 128, 256)]
+    assert chosen(large[:1]) is fleet.Fleet, "few programs of large batches"
+    assert chosen(large) is kernel.Kernel, "too many programs to compile"
 
     @dataclass(frozen=True)
     class vague(peer.fusions.tracking):

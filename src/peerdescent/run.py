@@ -65,12 +65,11 @@ def run(
     ('done', [0, 50, 100, 150, 200])
     """
     import jax
-    import numpy as np
 
     from peerdescent import engines
     from peerdescent.method import Method
     from peerdescent.progress import choose
-    from peerdescent.record import Books, Grid, recording_steps, visited
+    from peerdescent.record import Grid, recording_steps, visited
 
     require(
         isinstance(method, Method),
@@ -81,13 +80,8 @@ def run(
     dtype, matrices = matrix_precision(precision)
     seed = whole("seed", seed, 0)
     require(seed < 2**32, f"seed = {seed}: must lie in 0..2^32 - 1")
-    books = Books(method, problem.samples, np.atleast_2d(network.degree).mean(axis=1))
+    books = open_books(method, problem, network)
     total = total_steps(books, problem, steps, epochs)
-    require(
-        problem.oracle.finite or not books.takes_exact,
-        f"{method.name} takes exact local gradients, and {problem.name} has none, since its samples never end: "
-        "use a method with a large_batch, such as d-get",
-    )
     grid = recording_steps(record, total, books if epochs is not None else None)
 
     engines.remember()
@@ -277,6 +271,21 @@ def check(method: Method, problem: Problem, network: Network) -> None:
                 f"{method.name} needs the smallest eigenvalue of W above {floor:.3g}; {network.name} has "
                 f"{network.smallest_eigenvalue:.3g}: use lazy weights, which keep it above 0",
             )
+
+
+def open_books(method: Method, problem: Problem, network: Network) -> Books:
+    """The costs of a method; exact gradients of endless samples are refused."""
+    import numpy as np
+
+    from peerdescent.record import Books
+
+    books = Books(method, problem.samples, np.atleast_2d(network.degree).mean(axis=1))
+    require(
+        problem.oracle.finite or not books.takes_exact,
+        f"{method.name} takes exact local gradients, and {problem.name} has none, since its samples never end: "
+        "use a method with a large_batch, such as d-get",
+    )
+    return books
 
 
 def total_steps(books: Books, problem: Problem, steps: int | None, epochs: float | None) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from peerdescent.errors import require, unknown, whole
 from peerdescent.rows import Rows
-from peerdescent.run import check, check_kinds, diverged, matrix_precision, starting_point, total_steps
+from peerdescent.run import check, check_kinds, diverged, matrix_precision, open_books, starting_point, total_steps
 from peerdescent.trace import Status, digest
 
 if TYPE_CHECKING:
@@ -253,27 +253,17 @@ def _marks(
     at: Sequence[float],
 ) -> list[tuple[tuple[int, ...], Any]]:
     """For each configuration the steps at which it is looked at, the last one its end, and its gradients by steps."""
-    import numpy as np
-
-    from peerdescent.record import Books
-
     limit = steps if steps is not None else epochs
     require(list(at) == sorted(set(at)), f"at = {list(at)}: must increase")
     for value in at:
         require(limit is None or 0 < value <= limit, f"at = {list(at)}: must lie above 0 and within the budget {limit}")
-    degrees = np.atleast_2d(network.degree).mean(axis=1)
     # Step sizes and the like do not matter to the books: those that differ in nothing else share them.
     found: dict[Any, tuple[tuple[int, ...], Any]] = {}
     result = []
     for one in built:
         key = one.pattern, tuple(v for v in one.numbers.values() if isinstance(v, Integral))
         if key not in found:
-            books = Books(one, problem.samples, degrees)
-            require(
-                problem.oracle.finite or not books.takes_exact,
-                f"{one.name} takes exact local gradients, and {problem.name} has none, since its samples never end: "
-                "use a method with a large_batch, such as d-get",
-            )
+            books = open_books(one, problem, network)
             last = total_steps(books, problem, steps, epochs)
             if steps is not None:
                 asked = [whole("at", a, 1) for a in at]

@@ -78,11 +78,17 @@ def make(name: str, method: Method, problem: Problem, network: Network, seed: in
     return engine
 
 
+PROGRAMS, LARGE = 3, 16
+"""On a GPU the plain program is the faster one from batches of about `LARGE` on, where it shares rows between
+configurations; but each pair of sizes is a program of its own, and so worth it for a few of them only."""
+
+
 def many(members: list[Member], problem: Problem, network: Network, x0: np.ndarray, dtype: Any) -> Fleet:
     """What runs many configurations at once: a kernel of our own on a GPU that can have it, else the plain program."""
     import jax
 
     from peerdescent.engines.fleet import Fleet
+    from peerdescent.record import Books
 
     # The kernel knows float32 proper only.
     reduced = jax.config.jax_default_matmul_precision != "highest"  # type: ignore[attr-defined]
@@ -93,6 +99,8 @@ def many(members: list[Member], problem: Problem, network: Network, x0: np.ndarr
         # A number of the kernel is whole for all or for none.
         whole = {(k, isinstance(v, Integral)) for member in members for k, v in member.method.numbers.items()}
         uniform = len(whole) == len({name for name, _ in whole})
-        if uniform and all(supports(method, problem, network, dtype) for method in kinds.values()):
+        batches = [batch for kind in kinds.values() for _, batch in Books(kind, problem.samples, [0.0]).requests]
+        few_and_large = len(kinds) <= PROGRAMS and min(batches, default=LARGE) >= LARGE
+        if uniform and not few_and_large and all(supports(kind, problem, network, dtype) for kind in kinds.values()):
             return Kernel(members, problem, network, x0, dtype)
     return Fleet(members, problem, network, x0, dtype)

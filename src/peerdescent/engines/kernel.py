@@ -6,8 +6,9 @@ configurations of a method share one program and none waits for another. The met
 kernel, as into any other engine's program; vectors are tiles (nodes, columns).
 
 An iteration has two phases. First the gradients: `Plan` runs the method on vectors that hold nothing to learn at which
-vectors of its state it will ask for gradients, and on which samples. Then the method itself, a block of columns at a
-time, which is sound since all else that it does is the same for every column.
+vectors of its state it will ask for gradients, and on which samples. Then the method itself. A state whose vectors are
+one tile each stays in registers from step to step; wider ones are in memory and done a block of columns at a time,
+which is sound since all else that a method does is the same for every column.
 
 It is for linear models of moderate size over a network that does not change; `supports` says so. `fleet.Fleet` does
 the rest, and is the reference this one is tested against.
@@ -29,7 +30,7 @@ from jax.experimental.pallas import triton
 
 from peerdescent.engines.fleet import Fleet, Member, Seen
 from peerdescent.engines.plan import Asked, Leaf, Plan, Unforeseen, foreseen
-from peerdescent.engines.tiles import ROWS, Net, World, columns, fetch, fetched
+from peerdescent.engines.tiles import Net, World, columns, fetch, fetched, tile_width
 from peerdescent.method import Method
 from peerdescent.network import Network
 from peerdescent.problems.keys import node_keys
@@ -40,8 +41,12 @@ from peerdescent.record import Books
 MOST_NODES, MOST_COLUMNS = 64, 1024
 """Beyond these a tile or its gradients no longer fit into registers."""
 
-AT_ONCE = 8192
-"""Configurations of a piece, where memory allows."""
+AT_ONCE, FEW = 8192, 64
+"""Configurations of a piece, where memory allows; a smaller one is filled up to one of these, since each size is
+compiled by itself."""
+
+SLICES = 8
+"""Launches between two marks: in between, progress is told and a stop is seen."""
 
 
 def supports(method: Method, problem: Problem, network: Network, dtype: Any) -> bool:
@@ -94,8 +99,6 @@ class Shape(NamedTuple):
     slots: int
     nodes: int
     held: int
-    samples: int
-    """Room for the largest minibatch."""
     interpreted: bool
 
 
@@ -106,57 +109,54 @@ def _launch(
     """Run each configuration from its step to its next mark, or its iteration 0; `leaves` are (c, nodes, columns)."""
     count, tall, width = leaves[0].shape
     kept = sorted(set(shape.twins))
-    names = [sorted(name for name, v in _open(shape.method).items() if v is kind) for kind in (INTEGER, REAL)]
+    whole_numbers, reals = _names(shape.method)
 
     def kernel(*refs: Any) -> None:
         ints, floats, rows, weights, size, strength = refs[:6]
-        outs = list(refs[6 + len(leaves) :])
-        slopes, scratch = outs.pop(), outs.pop()
+        *outs, scratch = refs[6 + len(leaves) :]
         c = pl.program_id(0)
         first, last = ints[c, 0], ints[c, 1]
-        values = {name: ints[c, 2 + len(shape.calls) + k] for k, name in enumerate(names[0])}
-        values |= {name: floats[c, k] for k, name in enumerate(names[1])}
+        values = {name: ints[c, 2 + len(shape.calls) + k] for k, name in enumerate(whole_numbers)}
+        values |= {name: floats[c, k] for k, name in enumerate(reals)}
         method = shape.method.replace(**values)
         keys = {call: ints[c, 2 + k].astype(jnp.uint32) for k, call in enumerate(shape.calls)}
         by_leaf = [outs[kept.index(twin)] for twin in shape.twins]
         world = World(
-            rows, weights[...], size, strength[...], scratch, slopes, by_leaf, keys, shape.oracle, shape.nodes,
-            shape.held, (lambda: None) if shape.interpreted else triton.debug_barrier,
+            rows, weights[...], size, strength[...], scratch, by_leaf, keys, shape.oracle, shape.nodes, shape.held,
+            (lambda: None) if shape.interpreted else triton.debug_barrier,
         )  # fmt: skip
         act = method.init if start else method.step
         # At the start there is one vector, x_0, which lies where x will.
         given = Leaf(0) if start else jax.tree.unflatten(shape.structure, [Leaf(k) for k in range(len(shape.twins))])
         asked = foreseen(act, given).asked
 
-        def iteration(t: jax.Array, _: Any) -> None:
+        def after(tiles: list[jax.Array], net: Net) -> list[jax.Array]:
+            state = act(tiles[0] if start else jax.tree.unflatten(shape.structure, tiles), net)
+            return [jax.tree.leaves(state)[leaf] for leaf in kept]
+
+        def in_memory(t: jax.Array, _: Any) -> None:
             fetch(world, t, asked)
             world.barrier()
 
             def block(k: jax.Array, _: Any) -> None:
                 tiles = [ref[0, :, columns(world, k)] for ref in ([outs[0]] if start else by_leaf)]
-                state = act(tiles[0] if start else jax.tree.unflatten(shape.structure, tiles), Net(world, k, t))
-                found = jax.tree.leaves(state)
+                found = after(tiles, Net(world, k, t))
                 world.barrier()
-                for ref, leaf in zip(outs, kept, strict=True):
-                    ref[0, :, columns(world, k)] = found[leaf]
+                for ref, tile in zip(outs, found, strict=True):
+                    ref[0, :, columns(world, k)] = tile
 
             lax.fori_loop(0, world.blocks, block, None)
             world.barrier()
 
         def in_registers(t: jax.Array, tiles: list[jax.Array]) -> list[jax.Array]:
-            own = [tiles[kept.index(twin)] for twin in shape.twins]
-            found = fetched(world, t, asked, own)
-            return [
-                jax.tree.leaves(act(jax.tree.unflatten(shape.structure, own), Net(world, 0, t, found)))[k] for k in kept
-            ]
+            own = tiles[:1] if start else [tiles[kept.index(twin)] for twin in shape.twins]
+            return after(own, Net(world, 0, t, fetched(world, t, asked, own)))
 
-        if world.blocks > 1 or start or not IN_REGISTERS:
-            lax.fori_loop(first, last, iteration, None)
-            return
-        tiles = lax.fori_loop(first, last, in_registers, [ref[0] for ref in outs])
-        world.barrier()
-        for ref, tile in zip(outs, tiles, strict=True):
-            ref[0] = tile
+        if world.blocks > 1:
+            lax.fori_loop(first, last, in_memory, None)
+        else:
+            for ref, tile in zip(outs, lax.fori_loop(first, last, in_registers, [o[0] for o in outs]), strict=True):
+                ref[0] = tile
 
     def whole(a: Any) -> pl.BlockSpec:
         return pl.BlockSpec(a.shape, lambda c: (0,) * a.ndim)
@@ -164,28 +164,28 @@ def _launch(
     own = pl.BlockSpec((1, tall, width), lambda c: (c, 0, 0))
     aside = pl.BlockSpec((1, shape.slots, tall, width), lambda c: (c, 0, 0, 0))
     common = ints, floats, rows, weights, *held
-    *found, _, _ = pl.pallas_call(
+    compiled = triton.CompilerParams(num_warps=_warps(tall, width), num_stages=1)
+    *found, _ = pl.pallas_call(
         kernel,
         grid=(count,),
         in_specs=[*map(whole, common), *[own] * len(leaves)],
-        out_specs=[*[own] * len(leaves), aside, pl.BlockSpec((1, shape.slots, shape.samples), lambda c: (c, 0, 0))],
+        out_specs=[*[own] * len(leaves), aside],
         out_shape=[
             *(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves),
             jax.ShapeDtypeStruct((count, shape.slots, tall, width), leaves[0].dtype),
-            jax.ShapeDtypeStruct((count, shape.slots, shape.samples), leaves[0].dtype),
         ],
         input_output_aliases={len(common) + k: k for k in range(len(leaves))},
         interpret=shape.interpreted,
-        compiler_params=None if shape.interpreted else triton.CompilerParams(num_warps=WARPS, num_stages=1),
+        compiler_params=None if shape.interpreted else compiled,
     )(*common, *leaves)
     return found
 
 
-IN_REGISTERS = False
-"""Whether a state whose vectors are one tile each stays in registers from step to step; not yet timed on a GPU."""
+def _warps(tall: int, width: int) -> int:
+    """Warps of a block: 16 numbers of a tile for each thread, and at most 8, so that each has registers enough."""
+    return 8 if tile_width(width) < width else int(np.clip(tall * width // 512, 1, 8))
 
-WARPS = 8
-"""Warps of a block."""
+
 INTEGER, REAL = object(), object()
 """Stand where a number of that kind is still to be filled in."""
 
@@ -193,6 +193,13 @@ INTEGER, REAL = object(), object()
 def _open(method: Method) -> dict[str, Any]:
     """The hyperparameters left open in the kernel's method, with their kinds."""
     return {name: value for name, value in method.parameters.items() if value is INTEGER or value is REAL}
+
+
+def _names(pattern: Method) -> tuple[list[str], list[str]]:
+    """Which of them are whole numbers, and which are not, in the order in which the kernel gets them."""
+    kinds = _open(pattern)
+    whole, real = (sorted(name for name, v in kinds.items() if v is kind) for kind in (INTEGER, REAL))
+    return whole, real
 
 
 def _pattern(method: Method) -> Method:
@@ -218,9 +225,6 @@ class Kernel(Fleet):
         size = jnp.ones(tall, jnp.int32).at[:n].set(self.data.size)
         strength = jnp.zeros(tall, dtype).at[:n].set(self.data.numbers)
         self.common = rows, weights, (size, strength)
-        patterns = {member.method.pattern for member in members}
-        sizes = [v for pattern in patterns for v in pattern.parameters.values() if isinstance(v, int)]
-        self.largest = _power(max(ROWS, m, *sizes))
         # Five vectors of state and three of gradients are the most that a method of ours needs.
         memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 1 << 33)
         self.room = int(np.clip(memory // 2 // (8 * tall * width * np.dtype(dtype).itemsize), 1, AT_ONCE))
@@ -243,7 +247,10 @@ class Kernel(Fleet):
 
     def follow(self, piece: np.ndarray, alive: np.ndarray) -> Iterator[Seen]:
         """Run a piece from mark to mark; members that are no longer alive stand still."""
-        members = [self.members[k] for k in piece[0]]
+        size = FEW if len(piece[0]) <= FEW else self.room
+        real = np.arange(max(size, len(piece[0]))) < len(piece[0])
+        own = np.where(real, np.resize(piece[0], len(real)), piece[0][0])
+        members = [self.members[k] for k in own]
         method = members[0].method
         first = Plan()
         state = method.init(Leaf(0), first)
@@ -253,10 +260,9 @@ class Kernel(Fleet):
         n, p = self.problem.nodes, self.problem.dimension
         shape = Shape(
             _pattern(method), self.problem.oracle, jax.tree.structure(state), twins, _calls(method), slots, n,
-            self.problem.data.rows.shape[1], self.largest, jax.default_backend() == "cpu",
+            self.problem.data.rows.shape[1], jax.default_backend() == "cpu",
         )  # fmt: skip
-        kinds = _open(shape.method)
-        names = [sorted(name for name, v in kinds.items() if v is kind) for kind in (INTEGER, REAL)]
+        names = _names(shape.method)
         seeds = jnp.array([member.seed for member in members], jnp.uint32)
         keys = [_first_words(seeds, call) for call in shape.calls]
         ints = [[member.method.parameters[name] for member in members] for name in names[0]]
@@ -271,20 +277,26 @@ class Kernel(Fleet):
                 shape, start, jnp.asarray(np.concatenate([clock, fixed], axis=1)), reals, *self.common, leaves
             )
 
-        everyone = np.ones(len(members), dtype=int)
+        steps = real.astype(int)
         leaves = [jnp.tile(self.start, (len(members), 1, 1)) for _ in set(twins)]
-        leaves = launch(True, 0 * everyone, everyone, leaves)
-        steps = everyone
+        leaves = launch(True, 0 * steps, steps, leaves)
         for mark in range(marks.shape[1]):
-            lives = alive[piece[0]]
-            if not lives.any():
-                return
-            until = np.where(lives, marks[:, mark], steps)
-            leaves = launch(False, steps, until, leaves)
-            steps = np.maximum(until, steps)
-            means = np.asarray(leaves[0][:, :n, :p].mean(axis=1))
-            self.reached[piece[0]] = steps
-            yield Seen(piece[0], np.full(len(members), mark), means)
+            since = steps
+            for part in range(1, SLICES + 1):
+                lives = alive[own] & real
+                if not lives.any():
+                    return
+                until = np.where(lives, since + np.maximum(marks[:, mark] - since, 0) * part // SLICES, steps)
+                leaves = launch(False, steps, until, leaves)
+                jax.block_until_ready(leaves)
+                steps = until
+                self.reached[piece[0]] = steps[real]
+            yield Seen(piece[0], np.full(len(piece[0]), mark), np.asarray(_means(leaves[0], n, p))[real])
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _means(x: jax.Array, nodes: int, columns: int) -> jax.Array:
+    return x[:, :nodes, :columns].mean(axis=1)
 
 
 @partial(jax.jit, static_argnums=1)

@@ -16,14 +16,14 @@ from peerdescent.method import Calls
 from peerdescent.problems.keys import scaled, words
 from peerdescent.problems.logistic import Logistic
 
-COLUMNS = 128
-"""Columns of a tile."""
+WHOLE = 128
+"""The widest vector that is one tile and stays in registers."""
 
-FEW = 8
-"""The largest minibatch of which a tile holds one sample of every node; beyond, it holds many samples of one node."""
+COLUMNS = 64
+"""Columns of a tile of wider ones."""
 
-ROWS = 32
-"""Samples of a tile, where one node's minibatch is large."""
+TOGETHER, TOGETHER_IN_MEMORY = 4, 8
+"""Samples of a larger minibatch whose rows are read together, so that the wait for one hides that for the others."""
 
 
 class World(NamedTuple):
@@ -38,8 +38,6 @@ class World(NamedTuple):
     strength: jax.Array
     scratch: Any
     """Gradients (1, slots, nodes, columns)."""
-    slopes: Any
-    """The slope of the loss at each sample of a large minibatch (1, slots, samples)."""
     leaves: list[Any]
     """The state, (1, nodes, columns) each."""
     keys: dict[int, jax.Array]
@@ -63,7 +61,12 @@ class World(NamedTuple):
     @property
     def wide(self) -> int:
         """Columns of a tile."""
-        return min(COLUMNS, int(self.rows.shape[1]))
+        return tile_width(int(self.rows.shape[1]))
+
+
+def tile_width(width: int) -> int:
+    """Columns of a tile, for vectors of that width, a power of two."""
+    return width if width <= WHOLE else COLUMNS
 
 
 def columns(world: World, block: Any) -> Any:
@@ -79,11 +82,11 @@ def fetch(world: World, t: jax.Array, asked: list[Any]) -> None:
             pl.when(due)(partial(fetch, world, t, together.then))
             pl.when(jnp.logical_not(due))(partial(fetch, world, t, together.otherwise))
         elif together[0].batch is None:
-            _by_node(world, t, together)
+            _into_memory(world, t, together, TOGETHER_IN_MEMORY)
         else:
-            few = together[0].batch <= FEW
-            pl.when(few)(partial(_by_sample, world, t, together))
-            pl.when(jnp.logical_not(few))(partial(_by_node, world, t, together))
+            one = together[0].batch == 1
+            pl.when(one)(partial(_into_memory, world, t, together, 1))
+            pl.when(jnp.logical_not(one))(partial(_into_memory, world, t, together, TOGETHER_IN_MEMORY))
 
 
 def fetched(world: World, t: jax.Array, asked: list[Any], state: list[jax.Array]) -> dict[int, jax.Array]:
@@ -102,9 +105,8 @@ def fetched(world: World, t: jax.Array, asked: list[Any], state: list[jax.Array]
         else:
             slots = [asked.slot for asked in together]
             points = [state[asked.leaf] for asked in together]
-            many = partial(_through_memory, world, t, together, points)
-            few = partial(_of_samples, world, t, together[0].call, together[0].batch, points)
-            values = many() if together[0].batch is None else lax.cond(together[0].batch <= FEW, few, many)
+            one, some = (partial(_in_registers, world, t, together, points, u) for u in (1, TOGETHER))
+            values = some() if together[0].batch is None else lax.cond(together[0].batch == 1, one, some)
         found |= dict(zip(slots, values, strict=True))
     return found
 
@@ -123,113 +125,89 @@ def _groups(asked: list[Any]) -> Iterator[Any]:
         yield together
 
 
-def _through_memory(world: World, t: jax.Array, together: list[Asked], points: list[jax.Array]) -> list[jax.Array]:
-    """Large minibatches are computed a node at a time, which needs the points in memory."""
-    for asked, x in zip(together, points, strict=True):
-        world.leaves[asked.leaf][0] = x
-    world.barrier()
-    _by_node(world, t, together)
-    return [world.scratch[0, asked.slot] for asked in together]
+class Drawn(NamedTuple):
+    """The samples of one gradient."""
+
+    count: Any
+    """How many each node has at most."""
+    row: Callable[[jax.Array], jax.Array]
+    """The rows that all nodes have as their sample number j (nodes,)."""
+    slope: Callable[[jax.Array, jax.Array], jax.Array]
+    """The slopes of the loss (nodes,) at sample j and its margins, over the count; zero beyond a node's last."""
 
 
-def _indices(world: World, t: jax.Array, call: int) -> tuple[jax.Array, Callable[[jax.Array], jax.Array]]:
-    """Which nodes are not padding, and the rows that all nodes draw as their sample number j."""
+def _drawn(world: World, t: jax.Array, asked: Asked) -> Drawn:
+    """A minibatch, or all samples."""
     node = lax.broadcasted_iota(jnp.int32, (world.tall,), 0)
-    real = node < world.nodes
-    held, size = jnp.where(real, node, 0) * world.held, world.size[...]
-    first, second = world.keys[call] + node.astype(jnp.uint32), jnp.full((world.tall,), t.astype(jnp.uint32))
-    return real, lambda j: held + scaled(words(first, second, jnp.full((world.tall,), j.astype(jnp.uint32))), size)
+    real, size = node < world.nodes, world.size[...]
+    start = jnp.where(real, node, 0) * world.held
+    first, second = world.keys[asked.call] + node.astype(jnp.uint32), jnp.full((world.tall,), t.astype(jnp.uint32))
+    exact = asked.batch is None
+    own = size if exact else jnp.full((world.tall,), asked.batch)
+    share = jnp.where(real, 1 / own.astype(jnp.float32), 0.0)
+
+    def row(j: jax.Array) -> jax.Array:
+        if exact:
+            return start + jnp.minimum(j, size - 1)
+        return start + scaled(words(first, second, jnp.full((world.tall,), j.astype(jnp.uint32))), size)
+
+    def slope(j: jax.Array, margin: jax.Array) -> jax.Array:
+        return jnp.where(j < own, world.oracle.slope(margin) * share, 0.0)
+
+    return Drawn(world.held if exact else asked.batch, row, slope)
 
 
-def _of_samples(world: World, t: jax.Array, call: int, batch: Any, points: list[jax.Array]) -> list[jax.Array]:
-    """Small minibatches where a vector is one tile: rows are read once, sums stay in registers."""
-    real, index_of = _indices(world, t, call)
+def _in_registers(
+    world: World, t: jax.Array, together: list[Asked], points: list[jax.Array], some: int
+) -> list[jax.Array]:
+    """Gradients where a vector is one tile, `some` samples at a time: rows are read once."""
+    drawn = _drawn(world, t, together[0])
 
-    def add(j: jax.Array, sums: list[jax.Array]) -> list[jax.Array]:
-        rows = world.rows[index_of(j), :]
-        slopes = [jnp.where(real, world.oracle.slope(jnp.sum(rows * x, axis=1)), 0.0) for x in points]
-        return [g + s[:, None] * rows for g, s in zip(sums, slopes, strict=True)]
+    def add(q: jax.Array, sums: list[jax.Array]) -> list[jax.Array]:
+        numbers = [q * some + u for u in range(some)]
+        rows = [world.rows[index, :] for index in [drawn.row(j) for j in numbers]]
+        for j, row in zip(numbers, rows, strict=True):
+            slopes = [drawn.slope(j, jnp.sum(row * x, axis=1)) for x in points]
+            sums = [g + s[:, None] * row for g, s in zip(sums, slopes, strict=True)]
+        return sums
 
-    share = 1 / batch.astype(jnp.float32)
-    return [g * share for g in lax.fori_loop(0, batch, add, [jnp.zeros_like(x) for x in points])]
+    return list(lax.fori_loop(0, (drawn.count + some - 1) // some, add, [jnp.zeros_like(x) for x in points]))
 
 
-def _by_sample(world: World, t: jax.Array, together: list[Asked]) -> None:
-    """Small minibatches: a tile is one sample of every node."""
-    batch, share = together[0].batch, 1 / together[0].batch.astype(jnp.float32)
-    real, index_of = _indices(world, t, together[0].call)
+def _into_memory(world: World, t: jax.Array, together: list[Asked], some: int) -> None:
+    """The same where a vector is several tiles: first the slopes of `some` samples, then what they add to each tile."""
+    drawn = _drawn(world, t, together[0])
 
-    def one(j: jax.Array, _: Any) -> None:
-        index = index_of(j)
+    def add(q: jax.Array, _: Any) -> None:
+        numbers = [q * some + u for u in range(some)]
+        indices = [drawn.row(j) for j in numbers]
 
-        def add(k: jax.Array, margins: Any) -> Any:
-            rows, at = world.rows[index, columns(world, k)], columns(world, k)
-            leaves = [world.leaves[asked.leaf][0, :, at] for asked in together]
-            return tuple(m + jnp.sum(rows * x, axis=1) for m, x in zip(margins, leaves, strict=True))
+        def measure(k: jax.Array, margins: Any) -> Any:
+            at = columns(world, k)
+            rows = [world.rows[index, at] for index in indices]
+            points = [world.leaves[asked.leaf][0, :, at] for asked in together]
+            return [
+                [m + jnp.sum(row * x, axis=1) for m, x in zip(own, points, strict=True)]
+                for own, row in zip(margins, rows, strict=True)
+            ]
 
-        margins = lax.fori_loop(0, world.blocks, add, tuple(jnp.zeros((world.tall,), jnp.float32) for _ in together))
-        slopes = [jnp.where(real, world.oracle.slope(margin), 0.0)[:, None] * share for margin in margins]
+        nothing = [[jnp.zeros((world.tall,), jnp.float32) for _ in together] for _ in numbers]
+        margins = lax.fori_loop(0, world.blocks, measure, nothing)
+        slopes = [[drawn.slope(j, m) for m in own] for j, own in zip(numbers, margins, strict=True)]
 
         def put(k: jax.Array, _: Any) -> None:
-            rows, at = world.rows[index, columns(world, k)], columns(world, k)
-            for asked, slope in zip(together, slopes, strict=True):
-                before = jnp.where(j > 0, world.scratch[0, asked.slot, :, at], 0.0)
-                world.scratch[0, asked.slot, :, at] = before + slope * rows
+            at = columns(world, k)
+            rows = [world.rows[index, at] for index in indices]
+            for a, asked in enumerate(together):
+                total = jnp.where(q > 0, world.scratch[0, asked.slot, :, at], 0.0)
+                for row, own in zip(rows, slopes, strict=True):
+                    total = total + own[a][:, None] * row
+                world.scratch[0, asked.slot, :, at] = total
 
         lax.fori_loop(0, world.blocks, put, None)
         world.barrier()
 
-    lax.fori_loop(0, batch, one, None)
-
-
-def _by_node(world: World, t: jax.Array, together: list[Asked]) -> None:
-    """Large minibatches and exact gradients: a tile is some samples of one node."""
-    exact, times = together[0].batch is None, jnp.full((ROWS,), t.astype(jnp.uint32))
-
-    def node(i: jax.Array, _: Any) -> None:
-        size = world.size[i]
-        # Nodes that are padding have no samples; their gradients must still be written, as zeros.
-        count = jnp.where(i < world.nodes, size if exact else together[0].batch, 0)
-        share = 1 / jnp.maximum(count, 1).astype(jnp.float32)
-        key = jnp.full((ROWS,), world.keys[together[0].call] + i.astype(jnp.uint32))
-
-        chunks = (count + ROWS - 1) // ROWS
-
-        def index_of(q: jax.Array) -> tuple[jax.Array, jax.Array]:
-            j = q * ROWS + lax.broadcasted_iota(jnp.int32, (ROWS,), 0)
-            drawn = j if exact else scaled(words(key, times, j.astype(jnp.uint32)), jnp.full((ROWS,), size))
-            return j, i * world.held + jnp.minimum(drawn, size - 1)
-
-        def slope(q: jax.Array, _: Any) -> None:
-            j, index = index_of(q)
-
-            def add(k: jax.Array, margins: Any) -> Any:
-                rows, at = world.rows[index, columns(world, k)], columns(world, k)
-                points = [world.leaves[asked.leaf][0, i, at] for asked in together]
-                return tuple(m + jnp.sum(rows * x[None, :], axis=1) for m, x in zip(margins, points, strict=True))
-
-            margins = lax.fori_loop(0, world.blocks, add, tuple(jnp.zeros((ROWS,), jnp.float32) for _ in together))
-            for asked, margin in zip(together, margins, strict=True):
-                found = jnp.where(j < count, world.oracle.slope(margin), 0.0) * share
-                world.slopes[0, asked.slot, pl.ds(q * ROWS, ROWS)] = found
-
-        def total(k: jax.Array, _: Any) -> None:
-            def add(q: jax.Array, sums: Any) -> Any:
-                rows = world.rows[index_of(q)[1], columns(world, k)]
-                slopes = [world.slopes[0, asked.slot, pl.ds(q * ROWS, ROWS)] for asked in together]
-                return tuple(g + s[:, None] * rows for g, s in zip(sums, slopes, strict=True))
-
-            nothing = tuple(jnp.zeros((ROWS, world.wide), jnp.float32) for _ in together)
-            # Tiles are summed first and their rows last: only the latter needs other threads.
-            for asked, sums in zip(together, lax.fori_loop(0, chunks, add, nothing), strict=True):
-                world.scratch[0, asked.slot, i, columns(world, k)] = jnp.sum(sums, axis=0)
-
-        lax.fori_loop(0, chunks, slope, None)
-        world.barrier()
-        lax.fori_loop(0, world.blocks, total, None)
-        world.barrier()
-
-    lax.fori_loop(0, world.tall, node, None)
+    lax.fori_loop(0, (drawn.count + some - 1) // some, add, None)
 
 
 class Net:
