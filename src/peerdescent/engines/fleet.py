@@ -69,15 +69,15 @@ class Fleet:
             groups[member.method.pattern][member.seed].append(k)
         found = []
         for pattern, by_seed in groups.items():
-            room = self._room(pattern)
+            books = Books(self.members[next(iter(by_seed.values()))[0]].method, self.problem.samples, [0.0])
+            room = self._room(pattern, books)
             # Seeds with the same configurations share a piece; after a resumption they may differ.
             alike: dict[Any, list[list[int]]] = defaultdict(list)
             for members in by_seed.values():
                 members.sort(key=lambda k: self.members[k].marks)
                 alike[tuple(repr(self.members[k].method.numbers) for k in members)].append(members)
             # Products with a large minibatch use all cores by themselves, and the wider the better.
-            member = self.members[next(iter(by_seed.values()))[0]]
-            batches = [batch for _, batch in Books(member.method, self.problem.samples, [0.0]).requests]
+            batches = [batch for _, batch in books.requests]
             alone = jax.default_backend() == "cpu" and max(batches, default=1) >= WIDE_FROM
             for lists in alike.values():
                 found += list(_cut(np.array(lists), 2 * room if alone else room, 1 if alone else workers))
@@ -131,12 +131,15 @@ class Fleet:
             values, norms = _evaluate(self.problem.oracle, jnp.asarray(padded, self.dtype), self.data)
         return np.asarray(values)[: len(points)], np.asarray(norms)[: len(points)]
 
-    def _room(self, pattern: Method) -> int:
+    def _room(self, pattern: Method, books: Books) -> int:
         """How many configurations run together."""
         vector = self.problem.nodes * self.problem.dimension * np.dtype(self.dtype).itemsize
         if jax.default_backend() == "cpu":
             return max(1, CACHED // vector)
-        needed = 16 * vector + 4 * self.problem.nodes * _largest(pattern) * np.dtype(self.dtype).itemsize
+        # An exact gradient is a minibatch of all samples.
+        held = max(leaf.shape[1] if leaf.ndim > 1 else 1 for leaf in jax.tree.leaves(self.problem.data))
+        largest = max(_largest(pattern), held if books.takes_exact else 1)
+        needed = 16 * vector + 4 * self.problem.nodes * largest * np.dtype(self.dtype).itemsize
         memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 1 << 33)
         return int(np.clip(memory // 4 // needed, 1, LARGEST))
 

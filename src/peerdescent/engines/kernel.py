@@ -36,7 +36,7 @@ from peerdescent.network import Network
 from peerdescent.problems.keys import node_keys
 from peerdescent.problems.logistic import Logistic, Nonzeros
 from peerdescent.problems.problem import Problem
-from peerdescent.record import Books
+from peerdescent.record import Blank, Books
 
 MOST_NODES, MOST_COLUMNS = 64, 1024
 """Beyond these a tile or its gradients no longer fit into registers."""
@@ -56,11 +56,13 @@ def supports(method: Method, problem: Problem, network: Network, dtype: Any) -> 
     if not (fits and dense and dtype == np.float32 and method.parts):
         return False
     # Sizes are data in the kernel: a method that does more with them than ask for samples cannot have it.
-    sizes = {k: INTEGER for k, v in method.parameters.items() if k not in method.numbers and _is_whole(v)}
+    sizes = dict.fromkeys(_sizes(method), INTEGER)
     try:
         first = Plan()
-        later = foreseen(method.replace(**sizes).step, method.replace(**sizes).init(Leaf(0), first))
-        return all(batch is None or batch is INTEGER for batch in _batches(first.asked + later.asked))
+        state = method.replace(**sizes).init(Leaf(0), first)
+        later = foreseen(method.replace(**sizes).step, state)
+        vectors = all(isinstance(leaf, Blank) for leaf in jax.tree.leaves(state))
+        return vectors and all(batch is None or batch is INTEGER for batch in _batches(first.asked + later.asked))
     except (Unforeseen, TypeError, AttributeError):
         return False
 
@@ -82,6 +84,11 @@ def _calls(method: Method) -> tuple[int, ...]:
 def _batches(asked: list[Any]) -> Iterator[Any]:
     for one in asked:
         yield from [one.batch] if isinstance(one, Asked) else _batches(one.then + one.otherwise)
+
+
+def _sizes(method: Method) -> list[str]:
+    """The parameters that are batch sizes and the like."""
+    return [name for name, v in method.parameters.items() if name not in method.numbers and _is_whole(v)]
 
 
 def _is_whole(value: Any) -> bool:
@@ -204,13 +211,8 @@ def _names(pattern: Method) -> tuple[list[str], list[str]]:
 
 def _pattern(method: Method) -> Method:
     """The method with its numbers and its sizes left open: what all configurations of one kernel share."""
-    numbers = method.numbers
-    kinds = {
-        name: INTEGER if _is_whole(numbers.get(name, value)) else REAL
-        for name, value in method.parameters.items()
-        if not isinstance(value, bool | str) and value is not None
-    }
-    return method.replace(**kinds)
+    kinds = {name: INTEGER if _is_whole(value) else REAL for name, value in method.numbers.items()}
+    return method.replace(**kinds, **dict.fromkeys(_sizes(method), INTEGER))
 
 
 class Kernel(Fleet):
