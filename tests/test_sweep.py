@@ -12,8 +12,9 @@ import pytest
 import peerdescent as peer
 from conftest import PROBLEMS, small_logistic, small_quadratic
 from peerdescent.engines import fleet, program
-from peerdescent.methods import METHODS
-from peerdescent.sweep import BATCHES, BETAS, STEP_SIZES, best, paper_grid, paper_periods
+from peerdescent.methods import METHODS, parse
+from peerdescent.sweep import BATCHES, best, tuning_grid
+from peerdescent.sweep import GRIDS as SIZES
 
 RING = peer.Network(peer.topology.ring(6))
 STEPPED = {"d-pd-sgd": "eta"}
@@ -264,16 +265,31 @@ def test_a_gradient_that_is_asked_for_and_dropped():
 
 
 def test_the_papers_grid():
-    assert len(paper_grid("d-get", 2442)) == len(paper_grid("d-spider-sfo", 2442)) == 10 * 10 * 39 * len(STEP_SIZES)
-    assert len(paper_grid("gt-dsgd", 2442)) == 10 * len(STEP_SIZES)
-    assert len(paper_grid("gt-hsgd", 2442)) == 10 * len(paper_grid("gt-hsgd-strict", 2442))
-    assert {c["batch"] for c in paper_grid("gt-hsgd-strict", 2442)} == {1}
-    assert {c["initial_batch"] for c in paper_grid("gt-hsgd-strict", 2442)} == set(BATCHES)
-    assert (min(STEP_SIZES), max(STEP_SIZES), min(BETAS), max(BETAS)) == (2**-6, 2**4, 1e-4, 0.7)
-    periods = paper_periods(2000, 1)
+    steps, betas = SIZES["paper"].steps, SIZES["paper"].betas
+    assert len(tuning_grid("d-get", 2442)) == len(tuning_grid("d-spider-sfo", 2442)) == 10 * 10 * 39 * len(steps)
+    assert len(tuning_grid("gt-dsgd", 2442)) == 10 * len(steps)
+    strict = tuning_grid("gt-hsgd", 2442, batch=1)
+    assert len(tuning_grid("gt-hsgd", 2442)) == 10 * len(strict) == 10 * 10 * len(betas) * len(steps)
+    assert {c["batch"] for c in strict} == {1}
+    assert {c["initial_batch"] for c in strict} == set(BATCHES)
+    assert (min(steps), max(steps), min(betas), max(betas)) == (2**-6, 2**4, 1e-4, 0.7)
+    periods = [c["period"] for c in tuning_grid("d-get", 2000, alpha=1, batch=1, large_batch=1)]
     assert periods[:2] == [100, 105]
     assert periods[18:22] == [1000, 2000, 4000, 6000]
     assert (len(periods), periods[-1]) == (39, 40_000)
-    assert min(paper_periods(2000, 1024)) == 1
-    with pytest.raises(ValueError, match="dsgd is not one of the paper's methods"):
-        paper_grid("dsgd", 2442)
+    assert min(c["period"] for c in tuning_grid("d-get", 2000, batch=1024)) == 1
+
+
+@pytest.mark.parametrize("size", ["medium", "small"])
+def test_every_method_has_a_grid(size):
+    for name in [*METHODS, "hybrid*exact-diffusion"]:
+        grid = tuning_grid(name, 100, size)
+        assert 1 < len(grid) < 400
+        for one in grid[:: len(grid) // 3]:
+            parse(f"{name}[{','.join(f'{k}={v}' for k, v in one.items())}]")
+    with pytest.raises(ValueError, match="unknown grid 'huge'"):
+        tuning_grid("dsgd", 100, "huge")
+    with pytest.raises(ValueError, match="unknown parameter of dsgd 'beta'"):
+        tuning_grid("dsgd", 100, beta=0.1)
+    with pytest.raises(ValueError, match="periods of d-get"):
+        tuning_grid("d-get", None)

@@ -119,10 +119,7 @@ def parse(selector: str) -> Method:
     >>> parse("hybrid*primal-dual[eta=0.2]").name
     'hybrid*primal-dual'
     """
-    match = _SELECTOR.fullmatch(selector.strip())
-    require(match is not None, f"{selector!r} is not of the form name[parameter=value,...]")
-    assert match is not None
-    name, values = match["name"].strip(), _values(match["values"] or "", selector)
+    name, values = split(selector)
     if "*" not in name:
         if name not in METHODS:
             raise unknown("method", name, [*METHODS, "estimator*fusion"])
@@ -146,6 +143,18 @@ def parse(selector: str) -> Method:
     _check_names(name, values, fields[0] + fields[1])
     parts = [kind(**{k: v for k, v in values.items() if k in own}) for kind, own in zip(kinds, fields, strict=True)]
     return compose(*parts)
+
+
+def split(selector: str) -> tuple[str, dict[str, Any]]:
+    """The name and the values in `name[parameter=value,...]`.
+
+    >>> split("gt-hsgd[batch=1]")
+    ('gt-hsgd', {'batch': 1})
+    """
+    match = _SELECTOR.fullmatch(selector.strip())
+    require(match is not None, f"{selector!r} is not of the form name[parameter=value,...]")
+    assert match is not None
+    return match["name"].strip(), _values(match["values"] or "", selector)
 
 
 def _values(text: str, selector: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peerdescent.errors import require, unknown, whole
 from peerdescent.rows import Rows
@@ -78,7 +78,7 @@ def sweep(
 
     check_kinds(problem, network)
     asked: list[float] = np.atleast_1d(at).tolist()
-    configurations = _configurations(grid)
+    configurations = configurations_of(grid)
     seeds = [whole("seed", s, 0) for s in ([seed] if np.ndim(seed) == 0 else seed)]  # type: ignore[union-attr]
     require(bool(seeds) and max(seeds) < 2**32, f"seed = {seed}: give one or several of 0..2^32 - 1")
     dtype, matrices = matrix_precision(precision)
@@ -197,12 +197,13 @@ def _rows(fleet: Fleet, piece: np.ndarray, alive: np.ndarray, first: float, coun
                 status = Status.diverged if gone else Status.done
                 step = fleet.members[k].marks[mark]
                 ends[k] = {"member": k, "steps": step, "loss": value, "grad_norm": norm, "status": status}
-                alive[k] = not gone
+                alive[k] = False
     for k, end in ends.items():
         yield end | {"losses": losses[k][:-1].tolist()}
 
 
-def _configurations(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def configurations_of(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """All combinations of a mapping's lists, or the mappings of a list, checked to have the same parameters."""
     if isinstance(grid, Mapping):
         axes = {name: list(values) if isinstance(values, Iterable) else [values] for name, values in grid.items()}
         for name, values in axes.items():
@@ -278,44 +279,82 @@ def _marks(
 BATCHES = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """The paper's minibatch sizes."""
 
-STEP_SIZES = tuple(2.0**k for k in range(-6, 5))
-"""A wide geometric grid of step sizes; the paper does not give its own."""
 
-BETAS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7)
-"""Weights of the hybrid estimator; the paper does not give its own."""
+class Axes(NamedTuple):
+    """The values of a tuning grid."""
+
+    steps: tuple[float, ...]
+    betas: tuple[float, ...]
+    batches: tuple[int, ...]
+    starts: tuple[int, ...]
+    """Batches at t = 0 and at restarts."""
+    lengths: tuple[float, ...]
+    """Periods, in m / b."""
+    couplings: tuple[tuple[float, ...], tuple[float, ...]]
+    """alpha and kappa of the primal-dual fusion, in 1 / eta."""
 
 
-def paper_grid(method: str, samples: float) -> list[dict[str, Any]]:
-    """The paper's tuning grid for gt-hsgd, gt-hsgd-strict, gt-dsgd, d-get or d-spider-sfo; m is `samples`.
+GRIDS = {
+    # The paper has these batches and lengths, and gives neither its step sizes nor its weights beta.
+    "paper": Axes(
+        steps=tuple(2.0**k for k in range(-6, 5)),
+        betas=(1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7),
+        batches=BATCHES,
+        starts=BATCHES,
+        lengths=(*(1 / k for k in range(20, 0, -1)), *range(2, 21)),
+        couplings=((0.25, 0.5, 1.0), (0.1, 0.35, 0.7)),
+    ),
+    "medium": Axes(
+        steps=tuple(2.0**k for k in (-4, -2, 0, 1, 2, 3, 4)),
+        betas=(1e-4, 1e-3, 0.01, 0.1),
+        batches=(1, 8, 64, 512),
+        starts=(1, 64, 1024),
+        lengths=(0.25, 1, 4),
+        couplings=((0.5, 1.0), (0.1, 0.7)),
+    ),
+    "small": Axes((0.25, 1.0, 4.0, 16.0), (1e-3, 0.01, 0.1), (1, 32), (64,), (1,), ((1.0,), (0.1, 0.7))),
+}
+"""Tuning grids by name."""
 
-    Minibatches, large batches and the batch of gt-hsgd at t = 0 are from {1, 4, 8, ..., 1024}; periods are m/20b,
-    m/19b, ..., m/b, 2m/b, ..., 20m/b, rounded and at least 1. In gt-hsgd-strict the batch after t = 0 is 1, as in
-    Algorithm 1; in gt-hsgd it is tuned like everyone else's.
 
-    >>> [len(paper_grid(name, 2442)) for name in ("gt-hsgd-strict", "gt-hsgd", "gt-dsgd", "d-get")]
-    [1100, 11000, 110, 42900]
+def tuning_grid(method: str, samples: float | None, size: str = "paper", **fixed: Any) -> list[dict[str, Any]]:
+    """The configurations of a tuning grid of that size for a named method, or for estimator*fusion; m is `samples`.
+
+    In the paper's grid, minibatches, large batches and the batch of gt-hsgd at t = 0 are from {1, 4, 8, ..., 1024};
+    periods are m/20b, m/19b, ..., m/b, 2m/b, ..., 20m/b, rounded and at least 1. What is given in `fixed` is not
+    varied: `batch=1` makes gt-hsgd that of Algorithm 1.
+
+    >>> [len(tuning_grid(name, 2442)) for name in ("gt-hsgd", "gt-dsgd", "d-get")]
+    [11000, 110, 42900]
+    >>> len(tuning_grid("gt-hsgd", 2442, batch=1)), len(tuning_grid("d-get", 2442, "small"))
+    (1100, 8)
     """
-    if method == "gt-dsgd":
-        return [{"alpha": a, "batch": b} for a in STEP_SIZES for b in BATCHES]
-    if method in ("gt-hsgd", "gt-hsgd-strict"):
-        return [
-            {"alpha": a, "beta": beta, "batch": b, "initial_batch": initial}
-            for a in STEP_SIZES
-            for beta in BETAS
-            for b in (BATCHES if method == "gt-hsgd" else (1,))
-            for initial in BATCHES
-        ]
-    require(method in ("d-get", "d-spider-sfo"), f"{method} is not one of the paper's methods")
-    return [
-        {"alpha": a, "period": period, "batch": b, "large_batch": large}
-        for a in STEP_SIZES
-        for b in BATCHES
-        for period in paper_periods(samples, b)
-        for large in BATCHES
-    ]
+    from peerdescent.methods import METHODS, parse
 
+    if size not in GRIDS:
+        raise unknown("grid", size, GRIDS)
+    axes = GRIDS[size]
+    known = inspect.signature(METHODS[method].build).parameters if method in METHODS else parse(method).parameters
+    for name in fixed:
+        if name not in known:
+            raise unknown(f"parameter of {method}", name, known)
+    coupled = dict(zip(("alpha", "kappa"), axes.couplings, strict=True)) if "eta" in known else {}
 
-def paper_periods(samples: float, batch: int) -> list[int]:
-    """The paper's 39 inner-loop lengths, rounded and at least 1."""
-    ratios = [1 / k for k in range(20, 0, -1)] + [float(k) for k in range(2, 21)]
-    return [max(1, round(ratio * samples / batch)) for ratio in ratios]
+    def values(name: str, row: dict[str, Any]) -> Iterable[Any]:
+        if name in fixed:
+            return [fixed[name]]
+        if name in coupled:
+            return [c / row["eta"] for c in coupled[name]]
+        if name == "period":
+            require(samples is not None, f"periods of {method} are parts of an epoch, and there is none: give a period")
+            assert samples is not None
+            return [max(1, round(length * samples / row["batch"])) for length in axes.lengths]
+        named = {"beta": axes.betas, "batch": axes.batches, "initial_batch": axes.starts, "large_batch": axes.starts}
+        return named.get(name, axes.steps)
+
+    rows: list[dict[str, Any]] = [{}]
+    for name in ("eta", "alpha", "kappa", "beta", "batch", "period", "initial_batch", "large_batch", *fixed):
+        if name in known and name not in rows[0]:
+            rows = [{**row, name: value} for row in rows for value in values(name, row)]
+    order = sorted(rows[0], key=lambda name: name.endswith("batch") + name.endswith("_batch"))
+    return [{name: row[name] for name in order} for row in rows]
