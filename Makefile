@@ -7,6 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 
 demo: .venv/.runtime
 	$(BIN)/peerdescent compare --config examples/demo.toml --out demo
+	@echo "open $$($(BIN)/peerdescent report demo) in a browser"
 
 test: .venv/.developer
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+import pandas as pd
 import pytest
 
 import peerdescent as peer
@@ -41,6 +42,19 @@ def test_halving_gives_all_a_ninth_and_the_last_everything():
     assert halved.loss == pytest.approx(whole.loss, rel=1e-5)
     spent = halved.table["epoch"].sum() + 2 * 3 + 6  # what the promoted had spent before
     assert spent < 0.4 * whole.table["epoch"].sum()
+
+
+def test_finalists_are_judged_by_their_mean_over_other_seeds(tmp_path):
+    problem = small_logistic()
+    grid = {"alpha": [0.5, 1.0, 2.0, 4.0, 8.0]}
+    tuned = peer.tune("dsgd", problem, RING, grid=grid, epochs=4, seeds=2, finalists=3, out=tmp_path)
+    judged = pd.read_csv(tmp_path / "finalists" / "sweep.csv")
+    assert sorted(judged["seed"].unique()) == [1001, 1002, 1003, 1004, 1005]
+    assert set(judged["alpha"]) == set(tuned.table.nsmallest(3, "loss")["alpha"])
+    means = judged.groupby("alpha")["loss"].mean()
+    assert tuned.best == {"alpha": means.idxmin()}
+    assert tuned.loss == tuned.table.set_index("alpha").loc[means.idxmin(), "loss"]
+    assert tuned.fresh["seed"].tolist() == [1, 2]
 
 
 def test_halving_survives_divergence_and_says_when_nothing_is_left():

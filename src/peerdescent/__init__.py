@@ -17,17 +17,30 @@ import peerdescent.engines  # noqa: F401  before JAX compiles anything, since it
 from peerdescent.run import run
 from peerdescent.sweep import sweep
 from peerdescent.trace import Status, Trace
+from peerdescent.tune import tune
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from peerdescent import datasets, engines, estimators, fusions, methods, plot, problems, record, topology
+    from peerdescent import (
+        datasets,
+        engines,
+        estimators,
+        fusions,
+        methods,
+        plot,
+        problems,
+        record,
+        report,
+        reproduce,
+        topology,
+    )
     from peerdescent.method import Method, compose
     from peerdescent.network import Network
 
-# Imported on first use, so that `peerdescent --help` does not wait for JAX. Only `run` and `sweep` are imported at once
-# (and are light): a function that shares its module's name would otherwise be shadowed by whoever imports the module
-# first.
+# Imported on first use, so that `peerdescent --help` does not wait for JAX. Only `run`, `sweep` and `tune` are imported
+# at once (and are light): a function that shares its module's name would otherwise be shadowed by whoever imports the
+# module first.
 _HOMES = {"Method": "method", "compose": "method", "Network": "network"}
 
 __all__ = [
@@ -44,9 +57,12 @@ __all__ = [
     "plot",
     "problems",
     "record",
+    "report",
+    "reproduce",
     "run",
     "sweep",
     "topology",
+    "tune",
 ]
 
 

@@ -1,4 +1,4 @@
-"""The command line: `run`, `compare`, `network`, `list`.
+"""The command line: `run`, `compare`, `network`, `list`; `commands` has the others.
 
 Results go to standard output, as a table, CSV or JSON, so that they can be piped; progress, notes and errors go to
 standard error. Everything heavy is imported inside functions, so that `--help` answers at once. Bad input is one line
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from peerdescent import commands, console
 from peerdescent import config as settings
-from peerdescent import console
 from peerdescent.config import Options, with_options
 from peerdescent.errors import require, unknown
 
@@ -94,7 +94,8 @@ def run_command(
     options = settings.settle(file, given)
     parse(selector)
     folder = _folder(options)
-    problem, network = _experiment(options)
+    with console.waiting(f"loading {options.data}", options.quiet):
+        problem, network = settings.experiment(options)
     trace = _run(selector, options, problem, network, resume=folder if resume else None)
     console.result(options.format, trace.table, console.trace, method=selector, status=trace.status)
     if folder:
@@ -137,7 +138,8 @@ def compare_command(
         require(parsed[index] not in parsed[:index], f"{selector} is given twice: leave one out, or change a parameter")
     options = settings.settle(file, given)
     folder = _folder(options)
-    problem, network = _experiment(options)
+    with console.waiting(f"loading {options.data}", options.quiet):
+        problem, network = settings.experiment(options)
     for selector in selectors:
         check(parse(selector), problem, network)
     traces: dict[str, Trace] = {}
@@ -225,6 +227,9 @@ def list_command(
     return 0
 
 
+app.add_typer(commands.app)
+
+
 def _earlier(config: str | None, method: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the run to continue; of the flags, only its length and what is shown may differ."""
     require("out" in given, "--resume needs --out DIR: the folder of the run to continue")
@@ -237,29 +242,6 @@ def _earlier(config: str | None, method: str | None, given: Mapping[str, Any]) -
         flag = name.replace("_", "-")
         require(same, f"{flag} is {value} here and was {file.get(name)} in {path}: leave it out, or start another run")
     return file
-
-
-def _experiment(options: Options) -> tuple[Problem, Network]:
-    with console.waiting(f"loading {options.data}", options.quiet):
-        from peerdescent import datasets, problems, topology
-        from peerdescent.network import Network
-
-        network = Network(topology.build(options.topology, options.nodes), options.weights)
-        data = datasets.load(
-            options.data,
-            data_dir=options.data_dir,
-            rows=options.rows,
-            seed=options.seed,
-            positive=options.positive and [_class(text) for text in options.positive.split(",")],
-        )
-        partition = data.partition(
-            options.nodes, by=options.partition, seed=options.seed, concentration=options.concentration
-        )
-        return problems.logistic(partition, options.strength, options.regulariser), network
-
-
-def _class(text: str) -> int | str:
-    return int(text) if re.fullmatch(r"\s*[-+]?\d+\s*", text) else text.strip()
 
 
 def _run(selector: str, options: Options, problem: Problem, network: Network, resume: Path | None = None) -> Trace:

@@ -10,17 +10,22 @@ import functools
 import inspect
 import json
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from peerdescent.engines import ENGINES
 from peerdescent.errors import require, unknown
+
+if TYPE_CHECKING:
+    from peerdescent.network import Network
+    from peerdescent.problems import Problem
 
 EPOCHS = 30.0
 METAVARS = {int: "INT", float: "NUMBER", str: "TEXT", bool: None}
@@ -44,6 +49,7 @@ class Options:
         "uniform", "Data", "How nodes share the rows: evenly, skewed or sorted.", ("uniform", "dirichlet", "label")
     )
     concentration: float | None = _option(None, "Data", "Of the Dirichlet: small is skewed.", shown="0.5")
+    data_seed: int | None = _option(None, "Data", "For rows and partition alone.", shown="the seed")
     strength: float = _option(1e-4, "Problem", "Weight of the regulariser.")
     regulariser: str = _option("nonconvex", "Problem", "The paper's, or another.", ("nonconvex", "l2", "none"))
     topology: str = _option("exponential", "Network", "See `list topologies`.")
@@ -69,10 +75,11 @@ def _kinds() -> dict[str, type]:
     return {name: next(t for t in get_args(hint) or (hint,) if t is not NoneType) for name, hint in hints.items()}
 
 
-def with_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command a flag for every field of `Options`; it receives in `given` those that were used."""
-
-    kinds = _kinds()
+def with_options(command: Callable[..., int] | None = None, *, without: tuple[str, ...] = ()) -> Callable[..., Any]:
+    """Give a command a flag for every field of `Options` but some; it receives in `given` those that were used."""
+    if command is None:
+        return functools.partial(with_options, without=without)
+    kinds = {name: kind for name, kind in _kinds().items() if name not in without}
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> int:
@@ -83,6 +90,8 @@ def with_options(command: Callable[..., int]) -> Callable[..., int]:
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
     shared = []
     for f in fields(Options):
+        if f.name in without:
+            continue
         shown, kind = f.metadata["shown"], kinds[f.name]
         info = typer.Option(
             "--" + f.name.replace("_", "-"),
@@ -164,14 +173,41 @@ def settle(file: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
     return Options(**values)
 
 
-def write(path: Path, options: Options, **methods: Any) -> None:
+def experiment(options: Options) -> tuple[Problem, Network]:
+    """The problem and the network that the options describe."""
+    from peerdescent import datasets, problems, topology
+    from peerdescent.network import Network
+
+    seed = options.seed if options.data_seed is None else options.data_seed
+    network = Network(topology.build(options.topology, options.nodes), options.weights)
+    data = datasets.load(
+        options.data,
+        data_dir=options.data_dir,
+        rows=options.rows,
+        seed=seed,
+        positive=options.positive and [_class(text) for text in options.positive.split(",")],
+    )
+    partition = data.partition(options.nodes, by=options.partition, seed=seed, concentration=options.concentration)
+    return problems.logistic(partition, options.strength, options.regulariser), network
+
+
+def _class(text: str) -> int | str:
+    return int(text) if re.fullmatch(r"\s*[-+]?\d+\s*", text) else text.strip()
+
+
+def text(options: Options, **methods: Any) -> str:
     """A TOML file that gives the same run again; where its output goes is left to the flags."""
     lines = [f"{key} = {_toml(value)}" for key, value in methods.items()]
     for f in fields(Options):
         value = getattr(options, f.name)
         if value is not None and f.metadata["panel"] != "Output":
             lines.append(f"{f.name.replace('_', '-')} = {_toml(value)}")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return "\n".join(lines) + "\n"
+
+
+def write(path: Path, options: Options, **methods: Any) -> None:
+    """Write such a file."""
+    path.write_text(text(options, **methods), encoding="utf-8")
 
 
 def _toml(value: Any) -> str:

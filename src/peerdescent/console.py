@@ -124,6 +124,15 @@ def comparison(table: pd.DataFrame, width: int) -> Table:
     return shown
 
 
+def plain(table: pd.DataFrame, width: int) -> Table:
+    """Every column as it is."""
+    columns = [str(c) for c in table.columns]
+    shown = _table(*columns, numbers=[c for c in columns if table[c].dtype.kind in "if"], gap=1 if width < 100 else 2)
+    for row in table.to_dict("records"):
+        shown.add_row(*(f"{v:.6g}" if isinstance(v, float) and v == v else _cell("step", v) for v in row.values()))
+    return shown
+
+
 def facts(network: Network) -> Table:
     """What is known about a network."""
     import numpy as np

@@ -7,6 +7,7 @@ rows. Parsing is cached before any choice is applied, so every choice costs a fr
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterable
 from functools import partial
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from peerdescent.datasets import formats
 from peerdescent.datasets.cache import cache_folder, cached, fingerprint
 from peerdescent.datasets.dataset import Dataset, generator, stored_values
+from peerdescent.datasets.planted import synthetic
 from peerdescent.datasets.sets import SETS, NamedSet
 from peerdescent.errors import require, unknown, whole
 
@@ -39,7 +41,9 @@ def load(
     positive: int | str | Iterable[int | str] | None = None,
     target: str | int = -1,
 ) -> Dataset:
-    """A named set (the keys of `SETS`) or a file: LIBSVM text, .csv (each also .gz, .bz2) or .npz.
+    """A named set (the keys of `SETS`), a planted one by its name, as in synthetic-1000x20, or a file.
+
+    Files are LIBSVM text, .csv (each also .gz, .bz2) or .npz.
 
     Files are looked for at the path itself (a name of `SETS` is never taken for a path: write ./a9a or a Path), then
     in `data_dir`, in the folder named by PEERDESCENT_DATA and in the user's cache folder; in each also in a folder
@@ -68,7 +72,11 @@ def load(
     rng, rows = generator(seed), rows if rows is None else whole("rows", rows, least=1)
     folders = _folders(data_dir)
     known = SETS.get(name_or_path.lower()) if isinstance(name_or_path, str) else None
-    if known:
+    planted = re.fullmatch(r"synthetic-(\d+)x(\d+)", str(name_or_path))
+    if planted:
+        made = synthetic(int(planted[1]), int(planted[2]))
+        name, features, raw = made.name, made.features, made.labels
+    elif known:
         require(target == -1, f"target={target!r} is for .csv files: {known.name} knows its labels")
         name, (features, raw) = known.name, _named(known, folders)
     else:

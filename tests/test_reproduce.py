@@ -1,0 +1,124 @@
+"""The paper's experiments at a tiny scale: they run, their files are there, and nothing is computed twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import xml.etree.ElementTree as ElementTree
+
+import matplotlib.image
+import numpy as np
+import pandas as pd
+import pytest
+
+import peerdescent as peer
+from peerdescent import reproduce
+from peerdescent.cli import main
+
+DATA = os.environ.get("PEERDESCENT_DATA")
+
+
+def command(*arguments):
+    with pytest.raises(SystemExit) as left:
+        main([*arguments, "--quiet"])
+    assert left.value.code == 0
+
+
+def check_files(folder, what, lines):
+    table = pd.read_csv(folder / f"{what}.csv")
+    assert table["line"].tolist() == lines
+    assert table["loss@2"].between(0, 2).all()
+    assert (table["deviation@2"] > 0).all()
+    assert (folder / f"{what}.pdf").read_bytes().startswith(b"%PDF")
+    ElementTree.parse(folder / f"{what}.svg")
+    for picture in folder.rglob("*.png"):
+        pixels = matplotlib.image.imread(picture)[..., :3].reshape(-1, 3)
+        assert len(np.unique(pixels, axis=0)) > 20, f"{picture} is blank"
+    assert "<html" in (folder / "report.html").read_text(encoding="utf-8")
+    best = json.loads((folder / "optimum.json").read_text())["value"]
+    assert best < table["loss@2"].min()
+    return table
+
+
+def test_lambda_and_table2(capsys, tmp_path, monkeypatch):
+    found = reproduce.lambdas()
+    assert (found["lambda"] - found["paper"]).abs().max() < 0.006
+    monkeypatch.delenv("PEERDESCENT_DATA", raising=False)
+    monkeypatch.setenv("PEERDESCENT_CACHE", str(tmp_path))
+    monkeypatch.setattr("peerdescent.datasets.formats.read_openml", _no_network)
+    command("reproduce", "lambda", "--format", "csv")
+    assert len(capsys.readouterr().out.splitlines()) == 5
+    missing = reproduce.table2()
+    assert missing["loaded"].str.startswith("missing").all()
+
+
+def _no_network(*_):
+    raise OSError("no network")
+
+
+@pytest.mark.skipif(not DATA, reason="PEERDESCENT_DATA is not set: no files of the named sets here")
+def test_table2_of_what_is_there():
+    table = reproduce.table2(DATA).set_index("data")
+    for name in ("a9a", "covertype"):
+        assert table.loc[name, "loaded"] == table.loc[name, "paper"]
+
+
+def test_figure1(tmp_path, monkeypatch):
+    command("reproduce", "figure1", "--data", "digits", "--scale", "tiny", "--out", str(tmp_path))
+    table = check_files(tmp_path, "figure1", ["gt-hsgd-strict", "gt-hsgd", "gt-dsgd", "d-get", "d-spider-sfo"])
+    assert "batch=1," in table["method"][0]
+    # The numbers are those of the run folders, whose files give the same runs again.
+    folder = tmp_path / "runs" / "gt-dsgd" / "seed-2"
+    ends = [peer.Trace.load(tmp_path / "runs" / "gt-dsgd" / f"seed-{k}").table["loss"].iloc[-1] for k in (1, 2)]
+    assert table["loss@2"][2] == pytest.approx(np.mean(ends))
+    assert table["deviation@2"][2] == pytest.approx(np.std(ends, ddof=1))
+    command("run", "--config", str(folder / "config.toml"), "--out", str(tmp_path / "again"))
+    again = pd.read_csv(tmp_path / "again" / "trace.csv")
+    assert again["loss"].iloc[-1] == pytest.approx(ends[1], rel=1e-6)
+
+    def fail(*_, **__):
+        raise AssertionError("computed twice")
+
+    monkeypatch.setattr("peerdescent.engines.stacked.Stacked.advance", fail)
+    monkeypatch.setattr("peerdescent.engines.fleet.Fleet.follow", fail)
+    command("reproduce", "figure1", "--data", "digits", "--scale", "tiny", "--out", str(tmp_path))
+
+
+def test_figure2_uses_one_set_of_parameters_on_four_graphs(tmp_path):
+    command("reproduce", "figure2", "--data", "digits", "--scale", "tiny", "--out", str(tmp_path))
+    lines = ["ring, λ = 0.98", "exponential, λ = 0.75", "directed-exponential, λ = 0.67", "complete, λ = 0.00"]
+    table = check_files(tmp_path, "figure2", lines)
+    assert table["method"].nunique() == 1
+    networks = {
+        json.loads(file.read_text())["network"].split(",")[0] for file in (tmp_path / "runs").rglob("summary.json")
+    }
+    assert len(networks) == 4
+
+
+def test_heterogeneity_has_all_methods_on_three_partitions(tmp_path, monkeypatch):
+    assert {selector.partition("[")[0] for selector in reproduce.EVERYONE.values()} == set(peer.methods.METHODS)
+    # Two methods are enough to see the rest of it.
+    monkeypatch.setattr(reproduce, "EVERYONE", {"gt-dsgd": "gt-dsgd", "d-pd-sgd": "d-pd-sgd"})
+    command("reproduce", "heterogeneity", "--data", "digits", "--scale", "tiny", "--out", str(tmp_path))
+    for name in ("uniform", "dirichlet-0.1", "label"):
+        check_files(tmp_path / name, "heterogeneity", ["gt-dsgd", "d-pd-sgd"])
+    skew = {
+        name: (tmp_path / name / "runs" / "gt-dsgd" / "seed-1" / "config.toml").read_text()
+        for name in ("uniform", "dirichlet-0.1", "label")
+    }
+    assert 'partition = "label"' in skew["label"]
+    assert "concentration = 0.1" in skew["dirichlet-0.1"]
+
+
+def test_refusals(capsys, tmp_path):
+    for arguments, reason in [
+        (["figure3"], "unknown experiment 'figure3'"),
+        (["figure1", "--scale", "huge"], "unknown scale 'huge'"),
+        (["figure1", "--data", "nothing"], "unknown data set 'nothing'"),
+        (["figure1", "--out", str(tmp_path / "file")], "is a file"),
+    ]:
+        (tmp_path / "file").touch()
+        with pytest.raises(SystemExit) as left:
+            main(["reproduce", *arguments])
+        assert left.value.code == 2
+        assert reason in " ".join(capsys.readouterr().err.split())
