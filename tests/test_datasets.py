@@ -125,8 +125,9 @@ def test_covertype():
 def test_covertype_loads_within_a_second_once_cached():
     load("covertype")
     program = (
-        "import time; from peerdescent.datasets import load; start = time.perf_counter(); load('covertype'); "
-        "print(time.perf_counter() - start)"
+        # Of the processor, since other tests may be running beside this one.
+        "import time; from peerdescent.datasets import load; start = time.process_time(); load('covertype'); "
+        "print(time.process_time() - start)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 1

@@ -73,7 +73,7 @@ def test_all_problems_and_networks(problem, topology):
 def test_pieces_and_seeds_change_nothing(room, seed, monkeypatch):
     problem = small_logistic()
     grid = {"alpha": [0.1, 0.2, 0.4], "period": [2, 5], "batch": [1, 2]}
-    monkeypatch.setattr(fleet.Fleet, "_room", lambda self, pattern: room)
+    monkeypatch.setattr(fleet.Fleet, "_room", lambda *_: room)
     table = peer.sweep("d-get", grid, problem, RING, epochs=5, seed=seed, precision=64)
     assert len(table) == 12 * np.size(seed)
     for row in table.to_dict("records")[:: len(table) // 6]:
@@ -97,7 +97,7 @@ def test_pieces_are_even_and_hold_everyone_once():
     ]:
         members = [fleet.Member(method.replace(alpha=0.1 + k), s, (5,)) for k in range(count) for s in range(seeds)]
         ship = fleet.Fleet(members, small_logistic(), RING, np.zeros((6, 5)), np.float32)
-        ship._room = lambda pattern, room=room: room
+        ship._room = lambda *_, room=room: room
         pieces = ship.pieces(workers)
         assert sorted(k for piece in pieces for k in piece.ravel()) == list(range(count * seeds))
         assert all(piece.size <= room for piece in pieces)
@@ -112,7 +112,7 @@ def test_longer_configurations_share_a_piece_with_their_like():
     periods = [1, 2, 50, 60]
     members = [fleet.Member(peer.methods.d_get(period=q), 0, (q,)) for q in [50, 1, 60, 2]]
     ship = fleet.Fleet(members, small_logistic(), RING, np.zeros((6, 5)), np.float32)
-    ship._room = lambda pattern: 2
+    ship._room = lambda *_: 2
     assert [[members[k].marks[0] for k in piece[0]] for piece in ship.pieces()] == [periods[2:], periods[:2]]
 
 

@@ -54,10 +54,9 @@ def breakable(text: str) -> str:
     >>> print(breakable("10 epochs"), breakable("gt-hsgd[alpha=0.5,beta=0.01]"))
     <span class="short">10 epochs</span> <span class="long">gt-hsgd[alpha=0.5,<wbr>beta=0.01]</span>
     """
-    short = len(text) <= SHORT
-    return (
-        f'<span class="{"short" if short else "long"}">{escape(text).replace(",", "," if short else ",<wbr>")}</span>'
-    )
+    if len(text) <= SHORT:
+        return f'<span class="short">{escape(text)}</span>'
+    return f'<span class="long">{escape(text).replace(",", ",<wbr>")}</span>'
 
 
 def select(name: str, label: str, options: Mapping[str, str], chosen: str = "") -> str:

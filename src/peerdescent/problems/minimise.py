@@ -28,8 +28,8 @@ def optimum(problem: Problem, starts: int = 4, seed: int = 0) -> Optimum:
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
     >>> found = optimum(problem)
-    >>> found.grad_norm < 1e-6, len(found.values), round(found.value, 4)
-    (True, 4, 0.1716)
+    >>> found.grad_norm < 1e-6, found.value == min(found.values), found.value < 0.173
+    (True, True, True)
     """
     from scipy.optimize import minimize
 
