@@ -110,6 +110,32 @@ def test_heterogeneity_has_all_methods_on_three_partitions(tmp_path, monkeypatch
     assert "concentration = 0.1" in skew["dirichlet-0.1"]
 
 
+def test_all_takes_stand_ins_under_their_own_names(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def study(what):
+        def run(data, *, out, **_):
+            asked.append((what, data, str(out.relative_to(tmp_path))))
+            found = reproduce.Study(pd.DataFrame({"line": [data]}), {}, 0.0, out)
+            return {"uniform": found} if what == "heterogeneity" else found
+
+        return run
+
+    def load(name, _):
+        if name in reproduce.STAND_INS:
+            raise ValueError(f"no {name} here")
+
+    for what in ("figure1", "figure2", "heterogeneity"):
+        monkeypatch.setattr(reproduce, what, study(what))
+    monkeypatch.setattr(reproduce, "load", load)
+    monkeypatch.setattr(reproduce, "table2", lambda _: pd.DataFrame({"data": ["a9a"]}))
+    command("reproduce", "all", "--out", str(tmp_path))
+    names = ["a9a", "covertype", "synthetic-75000x477", "synthetic-100000x50"]
+    figures = [(what, name, f"{what}-{name}") for name in names for what in ("figure1", "figure2")]
+    assert asked == [*figures, ("heterogeneity", "a9a", "heterogeneity-a9a")]
+    assert "no kdd98 here; synthetic-75000x477 takes its place" in " ".join(capsys.readouterr().err.split())
+
+
 def test_refusals(capsys, tmp_path):
     for arguments, reason in [
         (["figure3"], "unknown experiment 'figure3'"),

@@ -166,7 +166,7 @@ def reproduce_command(
     }
 
     def show(table: pd.DataFrame) -> None:
-        console.result(form, table, console.plain)
+        console.result(form, table, console.study if "line" in table else console.plain)
 
     if what in ("lambda", "all"):
         show(reproduce.lambdas())

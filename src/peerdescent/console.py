@@ -133,6 +133,16 @@ def plain(table: pd.DataFrame, width: int) -> Table:
     return shown
 
 
+def study(table: pd.DataFrame, width: int) -> Table:
+    """A row a line of a figure: its losses as mean ± deviation."""
+    losses = [str(c) for c in table.columns if str(c).startswith("loss@")]
+    short = table.drop(columns=[c for c in table.columns if "@" in str(c)])
+    for c in losses:
+        pairs = zip(table[c], table[c.replace("loss", "deviation")], strict=True)
+        short[f"{c.removeprefix('loss@')} epochs"] = [f"{mean:.5f} ± {deviation:.5f}" for mean, deviation in pairs]
+    return plain(short.drop(columns="seeds", errors="ignore"), width)
+
+
 def facts(network: Network) -> Table:
     """What is known about a network."""
     import numpy as np
