@@ -36,6 +36,14 @@ def test_tune_shows_the_winners_and_keeps_the_tables(capsys, tmp_path):
     command("plot", place, "--heatmap", "alpha,beta", "--out", str(tmp_path / "heat.png"))
     command("report", str(tmp_path / "tuned"))
     assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "tuned" / "report.html")
+    assert "λ = 0" in (tmp_path / "tuned" / "report.html").read_text(encoding="utf-8"), "the network is not drawn"
+
+
+def test_a_grid_file_must_have_something_for_the_method(capsys, tmp_path):
+    for text, reason in (("[gt-dsgd]\nalpha = [1]\n", "has nothing for dsgd"), ('alpha = "0.1"\n', "give numbers")):
+        (tmp_path / "grid.toml").write_text(text)
+        command("tune", "dsgd", "--grid", str(tmp_path / "grid.toml"), *SMALL, code=2)
+        assert reason in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("search", ["grid", "halving"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import xml.etree.ElementTree as ElementTree
@@ -136,10 +137,29 @@ def test_all_takes_stand_ins_under_their_own_names(tmp_path, monkeypatch, capsys
     assert "no kdd98 here; synthetic-75000x477 takes its place" in " ".join(capsys.readouterr().err.split())
 
 
+def test_losses_are_read_at_the_nearest_record_and_not_without_a_seed():
+    table = pd.DataFrame({"epoch": [0.0, 4.0, 5.01, 6.0], "loss": [4.0, 3.0, 2.0, 1.0]})
+    whole = peer.Trace(table, np.zeros((2, 1)), np.zeros(1), peer.Status.done, identity=None)
+    assert reproduce._loss_at(whole, 5) == 2.0
+    gone = dataclasses.replace(whole, status=peer.Status.diverged)
+    assert np.isnan(reproduce._loss_at(gone, 10))
+
+
+def test_the_optimum_is_that_of_the_problem(tmp_path):
+    def found(features):
+        data = peer.datasets.synthetic(60, features)
+        return reproduce._optimum(peer.problems.logistic(data.partition(3)), 1, tmp_path, print)
+
+    first, second = found(3), found(4)
+    assert first != second
+    assert json.loads((tmp_path / "optimum.json").read_text())["value"] == second
+
+
 def test_refusals(capsys, tmp_path):
     for arguments, reason in [
         (["figure3"], "unknown experiment 'figure3'"),
         (["figure1", "--scale", "huge"], "unknown scale 'huge'"),
+        (["figure1", "--finalists", "0"], "finalists = 0"),
         (["figure1", "--data", "nothing"], "unknown data set 'nothing'"),
         (["figure1", "--out", str(tmp_path / "file")], "is a file"),
     ]:

@@ -57,6 +57,14 @@ def test_finalists_are_judged_by_their_mean_over_other_seeds(tmp_path):
     assert tuned.fresh["seed"].tolist() == [1, 2]
 
 
+def test_values_that_are_none_or_whole_stay_so():
+    grid = {"alpha": [0.1], "period": [5], "batch": [2], "large_batch": [None, 8]}
+    for finalists in (1, 2):
+        tuned = peer.tune("spider*tracking", small_logistic(), RING, grid=grid, epochs=4, seeds=0, finalists=finalists)
+        assert tuned.best["large_batch"] in (None, 8)
+        assert tuned.loss == pytest.approx(tuned.table["loss"].min(), rel=0.1)
+
+
 def test_halving_survives_divergence_and_says_when_nothing_is_left():
     problem = small_logistic()
     tuned = peer.tune("dsgd", problem, RING, grid={"alpha": [0.1, 1e30]}, epochs=9, seeds=0, search="halving")

@@ -79,6 +79,7 @@ def tune_command(
     for selector in methods:
         common = {name: values for name, values in file.items() if not isinstance(values, dict)}
         own = file.get(selector.partition("[")[0], common) if file else grid
+        require(bool(own), f"{grid} has nothing for {selector}: give it values, or a table of that name")
         folder = None if options.out is None else Path(options.out) / (selector if len(methods) > 1 else "")
         assert options.epochs is not None
         found = tune(
@@ -97,6 +98,8 @@ def tune_command(
             }
         )
     console.result(options.format, pd.DataFrame(rows), console.plain)
+    if options.out is not None:
+        settings.write(Path(options.out) / "config.toml", options, methods=[row["method"] for row in rows])
     if not options.quiet:
         console.say(f"written to {options.out}" if options.out else "nothing was written: add --out DIR for the tables")
     return 0
@@ -116,7 +119,9 @@ def _grid_file(grid: str) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{grid} is not TOML: {error}") from None
     require(bool(found), f"{grid} is empty: give it lines such as alpha = [0.1, 1]")
-    return {key.replace("-", "_") if not isinstance(value, dict) else key: value for key, value in found.items()}
+    for name, values in [pair for own in (found, *found.values()) if isinstance(own, dict) for pair in own.items()]:
+        require(not isinstance(values, str), f"{name} = {values!r} in {grid}: give numbers, as in {name} = [0.1, 1]")
+    return found
 
 
 @app.command(
@@ -197,6 +202,8 @@ def _available(data_dir: str | None) -> list[str]:
             reproduce.load(name, data_dir)
             found.append(name)
         except ValueError as error:
+            if name not in reproduce.STAND_INS:
+                raise
             console.say(f"{error}; {reproduce.STAND_INS[name]} takes its place", "missing")
             found.append(reproduce.STAND_INS[name])
     return found
@@ -254,6 +261,7 @@ def plot_command(
         require(bool(groups), f"{folder} has no run folders: give one that `run` or `compare` has written")
         traces = {group.label: [Trace.load(place / run.place) for run in group.runs] for group in groups}
         known = place / "optimum.json"
+        require(y != "gap" or known.is_file(), f"{folder} has no optimum.json: a gap needs one, as `reproduce` writes")
         figure = plot.curves(traces, [(x, y)], json.loads(known.read_text())["value"] if known.is_file() else None)
     print(plot.save(figure, out))
     return 0

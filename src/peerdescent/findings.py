@@ -139,7 +139,9 @@ def _run(folder: Path, place: Path) -> Run:
     inner = place.relative_to(folder)
     optimum = next((file for file in _upwards(folder, inner, "optimum.json") if file.is_file()), None)
     if optimum is not None:
-        table["gap"] = table["loss"] - float(_json(optimum, ("value",))["value"])
+        value = _json(optimum, ("value",))["value"]
+        require(isinstance(value, int | float), f"value is {value!r} in {optimum}: must be a number")
+        table["gap"] = table["loss"] - value
     parts = place.resolve().parts
     named = parts[-3:-2] == ("runs",) and re.fullmatch(r"seed-\d+", parts[-1])
     return Run(inner.as_posix(), parts[-2] if named else None, summary, table)

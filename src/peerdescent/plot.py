@@ -278,6 +278,7 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss") -> Figure:
     >>> heatmap(table, "alpha", "batch").axes[0].get_xlabel()
     'alpha'
     """
+    require("seed" in table, "the table has no column seed: give one that sweep or tune has made")
     parameters = list(table.columns[: table.columns.get_loc("seed")])
     for name in (x, y):
         if name not in parameters:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from peerdescent.errors import require, unknown
-from peerdescent.trace import Status, Trace, write
+from peerdescent.errors import require, unknown, whole
+from peerdescent.trace import Status, Trace, digest, write
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,16 +155,14 @@ def figure2(
     note: Callable[[str], None] = _silent,
 ) -> Study:
     """Figure 2: GT-HSGD, as in Algorithm 1, tuned on the complete graph and run on the four graphs."""
-    from peerdescent.config import experiment
-
     size, folder = _scale(scale, finalists), _folder("figure2", data, out)
     options = _options(data, data_dir, "complete")
-    problem, network = experiment(options)
+    problem, network = _experiment(options)
     selector = _tuned(STRICT, problem, network, size, folder / "tuning" / "complete", progress, note)
     traces, selectors = {}, {}
     for name in LAMBDAS:
         own = replace(options, topology=name)
-        network = experiment(own)[1]
+        network = _experiment(own)[1]
         label = f"{name}, λ = {network.lam:.2f}"
         traces[label] = _runs(folder / "runs" / name, selector, own, problem, network, size, progress, note)
         selectors[label] = selector
@@ -207,10 +205,20 @@ def _options(data: str, data_dir: str | None, topology: str) -> Options:
     return Options(data=data, data_dir=data_dir, rows=_rows(data), topology=topology, nodes=NODES, data_seed=0)
 
 
+def _experiment(options: Options) -> tuple[Problem, Network]:
+    from peerdescent.config import experiment
+
+    try:
+        return experiment(options)
+    except ValueError as error:
+        instead = STAND_INS.get(options.data)
+        raise ValueError(f"{error}; {instead} has its shape" if instead else str(error)) from None
+
+
 def _scale(name: str, finalists: int) -> Scale:
     if name not in SCALES:
         raise unknown("scale", name, SCALES)
-    return SCALES[name]._replace(finalists=finalists)
+    return SCALES[name]._replace(finalists=whole("finalists", finalists, 1))
 
 
 def _folder(what: str, data: str, out: str | Path | None) -> Path:
@@ -230,9 +238,7 @@ def _compared(
     note: Callable[[str], None],
 ) -> Study:
     """Several methods on one network."""
-    from peerdescent.config import experiment
-
-    problem, network = experiment(options)
+    problem, network = _experiment(options)
     traces, selectors = {}, {}
     for label, method in methods.items():
         selector = _tuned(method, problem, network, scale, folder / "tuning" / label, progress, note)
@@ -326,11 +332,14 @@ def _finished(
         row["diverged"] = sum(trace.status == Status.diverged for trace in own)
         for epoch in sorted({scale.length, *(epoch for epoch in EPOCHS if epoch < scale.length)}):
             losses = pd.Series([_loss_at(trace, epoch) for trace in own])
-            row |= {f"loss@{epoch:g}": losses.mean(), f"deviation@{epoch:g}": losses.std()}
+            # With a seed that diverged there is no mean: one of the others would flatter.
+            mean, deviation = losses.mean(skipna=False), losses.std(skipna=False)
+            row |= {f"loss@{epoch:g}": mean, f"deviation@{epoch:g}": deviation}
         rows.append(row)
     table = pd.DataFrame(rows)
     write(folder / f"{what}.csv", table.to_csv(index=False).encode())
-    write(folder / "config.toml", config.text(options, methods=list(selectors.values())).encode())
+    shown = replace(options, seed=1, epochs=scale.length, skip_stationarity=True)
+    write(folder / "config.toml", config.text(shown, methods=list(dict.fromkeys(selectors.values()))).encode())
     title = f"{problem.name}, n = {problem.nodes}, mean of {rows[0]['seeds']} seeds"
     figure = plot.curves(traces, (("epoch", "loss"), ("epoch", "gap")), best, title)
     for suffix in ("png", "pdf", "svg"):
@@ -341,21 +350,22 @@ def _finished(
 
 
 def _loss_at(trace: Trace, epoch: float) -> float:
-    """The loss at the last record that is not beyond an epoch; none where the run ended before, diverged."""
-    if trace.status == Status.diverged and trace.table["epoch"].iloc[-1] < epoch:
+    """The loss at the record next to an epoch; none where the run ended before, diverged."""
+    epochs = trace.table["epoch"]
+    if trace.status == Status.diverged and epochs.iloc[-1] < epoch:
         return float("nan")
-    within = trace.table[trace.table["epoch"] <= epoch * (1 + 1e-9)]
-    return float(within["loss"].iloc[-1])
+    return float(trace.table["loss"].iloc[(epochs - epoch).abs().argmin()])
 
 
 def _optimum(problem: Problem, starts: int, folder: Path, note: Callable[[str], None]) -> float:
     """The smallest F that L-BFGS finds, once a folder."""
     from peerdescent.problems import optimum
 
-    path = folder / "optimum.json"
-    if not path.is_file():
+    path, about = folder / "optimum.json", f"{problem.name} {digest(problem.data)}"
+    known = json.loads(path.read_text()) if path.is_file() else {}
+    if known.get("problem") != about:
         note("looking for the smallest value of F")
         found = optimum(problem, starts)
-        content = {"value": found.value, "grad_norm": found.grad_norm, "values": found.values}
-        write(path, (json.dumps(content, indent=2) + "\n").encode())
-    return float(json.loads(path.read_text())["value"])
+        known = {"value": found.value, "grad_norm": found.grad_norm, "values": found.values, "problem": about}
+        write(path, (json.dumps(known, indent=2) + "\n").encode())
+    return float(known["value"])

@@ -81,8 +81,6 @@ def tune(
     >>> tuned.fresh["seed"].tolist()
     [1, 2]
     """
-    import pandas as pd
-
     from peerdescent.methods import split
 
     if search not in SEARCHES:
@@ -108,17 +106,18 @@ def tune(
     if search == "grid":
         table = last = searched(configurations, epochs, folder)
     else:
-        table, last = _halving(configurations, epochs, searched, folder)
-    winner = best(last)
+        table, last, configurations = _halving(configurations, epochs, searched, folder)
+    done = last[last["status"] == Status.done].drop_duplicates("method")
+    require(len(done) > 0, "every configuration diverged: give smaller step sizes")
+    left = done.nsmallest(finalists, "loss")
+    some = [configurations[k] for k in left.index]
+    winner = some[0]
     if finalists > 1:
-        left = last[last["status"] == Status.done].drop_duplicates("method").nsmallest(finalists, "loss")
-        some = [best(left.loc[[k]]) for k in left.index]
         place = None if folder is None else folder / "finalists"
         more = [seed + JUDGES + k for k in range(5)]
         winner = best(swept(some, epochs, [], more, place))
     selector = f"{name}[{','.join(f'{k}={v}' for k, v in winner.items())}]"
-    rows = last[last["status"] == Status.done]
-    loss = float(rows[(rows[list(winner)] == pd.Series(winner)).all(axis=1)]["loss"].min())
+    loss = float(left["loss"].iloc[some.index(winner)])
     fresh = table.iloc[:0]
     if seeds:
         others = [seed + 1 + k for k in range(seeds)]
@@ -127,7 +126,7 @@ def tune(
     if folder is not None:
         summary = {
             "method": selector, "loss": loss, "seed": seed, "epochs": epochs, "search": search,
-            "configurations": len(configurations), "fresh_losses": fresh["loss"].tolist(),
+            "configurations": len(table), "fresh_losses": fresh["loss"].tolist(),
         }  # fmt: skip
         write(folder / "tuned.json", (json.dumps(summary, indent=2) + "\n").encode())
     return Tuned(selector, winner, loss, table, fresh)
@@ -144,18 +143,21 @@ def _given(grid: Any, fixed: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _halving(
     configurations: list[dict[str, Any]], epochs: float, searched: Any, folder: Path | None
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The table of all, and that of the last rung."""
+) -> tuple[pd.DataFrame, pd.DataFrame, list[dict[str, Any]]]:
+    """The table of all, that of the last rung, and who was on it."""
     import pandas as pd
 
-    left, tables = configurations, []
+    left = configurations
+    tables: list[pd.DataFrame] = []
     for rung in range(RUNGS):
         share = epochs / KEPT ** (RUNGS - 1 - rung)
         last = searched(left, share, None if folder is None else folder / f"rung-{rung + 1}")
         last["rung"] = rung + 1
+        if rung == RUNGS - 1:
+            return pd.concat([last, *tables[::-1]], ignore_index=True), last, left
         ranked = last[last["status"] == Status.done].drop_duplicates("method").sort_values("loss", kind="stable")
         require(len(ranked) > 0, "every configuration diverged: give smaller step sizes")
-        kept = ranked.index[: math.ceil(len(left) / KEPT)] if rung < RUNGS - 1 else ranked.index
-        tables.append(last if rung == RUNGS - 1 else last.drop(kept))
+        kept = ranked.index[: math.ceil(len(left) / KEPT)]
+        tables.append(last.drop(kept))
         left = [left[k] for k in kept]
-    return pd.concat(tables[::-1], ignore_index=True), last
+    raise AssertionError("there is a last rung")
