@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 from peerdescent.errors import require, unknown, whole
 from peerdescent.trace import Status, Trace, digest, write
@@ -123,68 +123,47 @@ def table2(data_dir: str | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def figure1(
-    data: str = "a9a",
-    scale: str = "quick",
-    out: str | Path | None = None,
-    *,
-    finalists: int = 1,
-    data_dir: str | None = None,
-    progress: Any = None,
-    note: Callable[[str], None] = _silent,
-) -> Study:
+class How(TypedDict, total=False):
+    """What every figure can be told besides."""
+
+    finalists: int
+    """How many of the best of a tuning are compared over five seeds more; 1, the default, believes the one seed."""
+    data_dir: str | None
+    progress: Any
+    note: Callable[[str], None]
+    """Is told what goes on, a sentence at a time."""
+
+
+def figure1(data: str = "a9a", scale: str = "quick", out: str | Path | None = None, **how: Unpack[How]) -> Study:
     """Figure 1: four methods, tuned, over the undirected exponential graph; loss and gap against epochs.
 
     GT-HSGD comes twice: as in Algorithm 1, with batch 1 after the start, and with its batch tuned like the others'.
-    Each method's winner has the smallest loss with one seed or, of the best `finalists` of these, over five seeds.
     """
-    options = _options(data, data_dir, "exponential")
-    return _compared(
-        "figure1", COMPARED, options, _scale(scale, finalists), _folder("figure1", data, out), progress, note
-    )
+    return _begin("figure1", data, scale, out, **how).compared(COMPARED)
 
 
-def figure2(
-    data: str = "a9a",
-    scale: str = "quick",
-    out: str | Path | None = None,
-    *,
-    finalists: int = 1,
-    data_dir: str | None = None,
-    progress: Any = None,
-    note: Callable[[str], None] = _silent,
-) -> Study:
+def figure2(data: str = "a9a", scale: str = "quick", out: str | Path | None = None, **how: Unpack[How]) -> Study:
     """Figure 2: GT-HSGD, as in Algorithm 1, tuned on the complete graph and run on the four graphs."""
-    size, folder = _scale(scale, finalists), _folder("figure2", data, out)
-    options = _options(data, data_dir, "complete")
-    problem, network = _experiment(options)
-    selector = _tuned(STRICT, problem, network, size, folder / "tuning" / "complete", progress, note)
-    traces, selectors = {}, {}
+    work = _begin("figure2", data, scale, out, **how).on(topology="complete")
+    problem, network = work.experiment()
+    selector = work.tuned(STRICT, problem, network, "complete")
+    traces = {}
     for name in LAMBDAS:
-        own = replace(options, topology=name)
-        network = _experiment(own)[1]
-        label = f"{name}, λ = {network.lam:.2f}"
-        traces[label] = _runs(folder / "runs" / name, selector, own, problem, network, size, progress, note)
-        selectors[label] = selector
-    return _finished("figure2", traces, selectors, options, problem, size, folder, note)
+        own = work.on(topology=name)
+        network = own.experiment()[1]
+        traces[f"{name}, λ = {network.lam:.2f}"] = own.runs(selector, problem, network, name)
+    return work.finished(traces, dict.fromkeys(traces, selector), problem)
 
 
 def heterogeneity(
-    data: str = "a9a",
-    scale: str = "quick",
-    out: str | Path | None = None,
-    *,
-    finalists: int = 1,
-    data_dir: str | None = None,
-    progress: Any = None,
-    note: Callable[[str], None] = _silent,
+    data: str = "a9a", scale: str = "quick", out: str | Path | None = None, **how: Unpack[How]
 ) -> dict[str, Study]:
     """All methods, tuned, where nodes hold the same mixture of labels, a skewed one, and hardly more than one label."""
-    folder, size, found = _folder("heterogeneity", data, out), _scale(scale, finalists), {}
-    for name, partition in PARTITIONS.items():
-        options = replace(_options(data, data_dir, "exponential"), **partition)
-        found[name] = _compared("heterogeneity", EVERYONE, options, size, folder / name, progress, note)
-    return found
+    work = _begin("heterogeneity", data, scale, out, **how)
+    return {
+        name: replace(work.on(**partition), folder=work.folder / name).compared(EVERYONE)
+        for name, partition in PARTITIONS.items()
+    }
 
 
 def load(name: str, data_dir: str | None = None) -> Any:
@@ -199,154 +178,142 @@ def _rows(name: str) -> int | None:
     return DATA[name][0] if name in DATA and name != "a9a" else None
 
 
-def _options(data: str, data_dir: str | None, topology: str) -> Options:
+def _begin(
+    what: str,
+    data: str,
+    scale: str,
+    out: str | Path | None,
+    finalists: int = 1,
+    data_dir: str | None = None,
+    progress: Any = None,
+    note: Callable[[str], None] = _silent,
+) -> _Work:
+    """The work of one figure, on the paper's exponential graph unless it is put elsewhere."""
     from peerdescent.config import Options
 
-    return Options(data=data, data_dir=data_dir, rows=_rows(data), topology=topology, nodes=NODES, data_seed=0)
-
-
-def _experiment(options: Options) -> tuple[Problem, Network]:
-    from peerdescent.config import experiment
-
-    try:
-        return experiment(options)
-    except ValueError as error:
-        instead = STAND_INS.get(options.data)
-        raise ValueError(f"{error}; {instead} has its shape" if instead else str(error)) from None
-
-
-def _scale(name: str, finalists: int) -> Scale:
-    if name not in SCALES:
-        raise unknown("scale", name, SCALES)
-    return SCALES[name]._replace(finalists=whole("finalists", finalists, 1))
-
-
-def _folder(what: str, data: str, out: str | Path | None) -> Path:
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    size = SCALES[scale]._replace(finalists=whole("finalists", finalists, 1))
     folder = Path(out) if out is not None else Path("runs") / f"{what}-{Path(data).name}"
     require(not folder.is_file(), f"{folder} is a file: give a folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    options = Options(data=data, data_dir=data_dir, rows=_rows(data), nodes=NODES, data_seed=0)
+    return _Work(what, options, size, folder, progress, note)
 
 
-def _compared(
-    what: str,
-    methods: Mapping[str, str],
-    options: Options,
-    scale: Scale,
-    folder: Path,
-    progress: Any,
-    note: Callable[[str], None],
-) -> Study:
-    """Several methods on one network."""
-    problem, network = _experiment(options)
-    traces, selectors = {}, {}
-    for label, method in methods.items():
-        selector = _tuned(method, problem, network, scale, folder / "tuning" / label, progress, note)
-        place = folder / "runs" / label
-        traces[label] = _runs(place, selector, options, problem, network, scale, progress, note)
-        selectors[label] = selector
-    return _finished(what, traces, selectors, options, problem, scale, folder, note)
+@dataclass(frozen=True)
+class _Work:
+    """A figure in the making: what it is about, how much is computed, where it goes and who is told."""
 
+    what: str
+    options: Options
+    scale: Scale
+    folder: Path
+    progress: Any
+    note: Callable[[str], None]
 
-def _tuned(
-    method: str,
-    problem: Problem,
-    network: Network,
-    scale: Scale,
-    folder: Path,
-    progress: Any,
-    note: Callable[[str], None],
-) -> str:
-    """The winner of a method's tuning, with a heat map of it."""
-    from peerdescent import plot
-    from peerdescent.tune import tune
+    def on(self, **changes: Any) -> _Work:
+        """The same with other options, such as another topology."""
+        return replace(self, options=replace(self.options, **changes))
 
-    note(f"tuning {method} on the {scale.grid} grid, {scale.tuning:g} epochs")
-    marks = [epoch for epoch in EPOCHS if epoch < scale.tuning]
-    found = tune(
-        method, problem, network, grid=scale.grid, epochs=scale.tuning, at=marks, seeds=0, finalists=scale.finalists,
-        progress=progress, out=folder,
-    )  # fmt: skip
-    note(f"best of {len(found.table):,}: {found.selector}, loss {found.loss:.6f}")
-    step = "eta" if "eta" in found.best else "alpha"
-    other = next(name for name in ("batch", "beta", "period") if name in found.best and found.table[name].nunique() > 1)
-    plot.save(plot.heatmap(found.table, step, other), folder / "heatmap.png")
-    return found.selector
+    def experiment(self) -> tuple[Problem, Network]:
+        """The problem and the network."""
+        from peerdescent.config import experiment
 
+        try:
+            return experiment(self.options)
+        except ValueError as error:
+            instead = STAND_INS.get(self.options.data)
+            raise ValueError(f"{error}; {instead} has its shape" if instead else str(error)) from None
 
-def _runs(
-    folder: Path,
-    selector: str,
-    options: Options,
-    problem: Problem,
-    network: Network,
-    scale: Scale,
-    progress: Any,
-    note: Callable[[str], None],
-) -> list[Trace]:
-    """A run a seed, none of them the one that chose the winner; those in the folder are read."""
-    from peerdescent import config
-    from peerdescent.methods import parse
-    from peerdescent.record import Grid
-    from peerdescent.run import run
+    def compared(self, methods: Mapping[str, str]) -> Study:
+        """Several methods on one network, each tuned and run."""
+        problem, network = self.experiment()
+        traces, selectors = {}, {}
+        for label, method in methods.items():
+            selectors[label] = self.tuned(method, problem, network, label)
+            traces[label] = self.runs(selectors[label], problem, network, label)
+        return self.finished(traces, selectors, problem)
 
-    found = []
-    note(f"running {selector} on {network.name}, {scale.seeds} seeds, {scale.length:g} epochs")
-    for seed in range(1, scale.seeds + 1):
-        own, place = replace(options, seed=seed, epochs=scale.length, skip_stationarity=True), folder / f"seed-{seed}"
-        place.mkdir(parents=True, exist_ok=True)
-        wanted = config.text(own, method=selector)
-        earlier = place / "config.toml"
-        if earlier.is_file() and earlier.read_text(encoding="utf-8") == wanted and (place / "summary.json").is_file():
-            found.append(Trace.load(place))
-            continue
-        record = Grid(own.record, stationarity=False)
-        trace = run(parse(selector), problem, network, epochs=scale.length, seed=seed, record=record, progress=progress)
-        if trace.status == Status.interrupted:
-            raise KeyboardInterrupt
-        trace.save(place)
-        write(earlier, wanted.encode())
-        found.append(trace)
-    return found
+    def tuned(self, method: str, problem: Problem, network: Network, label: str) -> str:
+        """The winner of a method's tuning, with a heat map of it."""
+        from peerdescent import plot
+        from peerdescent.tune import tune
 
+        size, folder = self.scale, self.folder / "tuning" / label
+        self.note(f"tuning {method} on the {size.grid} grid, {size.tuning:g} epochs")
+        marks = [epoch for epoch in EPOCHS if epoch < size.tuning]
+        found = tune(
+            method, problem, network, grid=size.grid, epochs=size.tuning, at=marks, seeds=0, finalists=size.finalists,
+            progress=self.progress, out=folder,
+        )  # fmt: skip
+        self.note(f"best of {len(found.table):,}: {found.selector}, loss {found.loss:.6f}")
+        step = "eta" if "eta" in found.best else "alpha"
+        varied = [
+            name for name in ("batch", "beta", "period") if name in found.best and found.table[name].nunique() > 1
+        ]
+        plot.save(plot.heatmap(found.table, step, varied[0]), folder / "heatmap.png")
+        return found.selector
 
-def _finished(
-    what: str,
-    traces: dict[str, list[Trace]],
-    selectors: Mapping[str, str],
-    options: Options,
-    problem: Problem,
-    scale: Scale,
-    folder: Path,
-    note: Callable[[str], None],
-) -> Study:
-    """The table, the pictures and the page."""
-    import pandas as pd
+    def runs(self, selector: str, problem: Problem, network: Network, label: str) -> list[Trace]:
+        """A run a seed, none of them the one that chose the winner; those in the folder are read."""
+        from peerdescent import config
+        from peerdescent.methods import parse
+        from peerdescent.record import Grid
+        from peerdescent.run import run
 
-    from peerdescent import config, plot, report
+        found, length = [], self.scale.length
+        self.note(f"running {selector} on {network.name}, {self.scale.seeds} seeds, {length:g} epochs")
+        for seed in range(1, self.scale.seeds + 1):
+            options, place = self._shown(seed), self.folder / "runs" / label / f"seed-{seed}"
+            place.mkdir(parents=True, exist_ok=True)
+            wanted, earlier = config.text(options, method=selector).encode(), place / "config.toml"
+            if earlier.is_file() and earlier.read_bytes() == wanted and (place / "summary.json").is_file():
+                found.append(Trace.load(place))
+                continue
+            record = Grid(options.record, stationarity=False)
+            trace = run(
+                parse(selector), problem, network, epochs=length, seed=seed, record=record, progress=self.progress
+            )
+            if trace.status == Status.interrupted:
+                raise KeyboardInterrupt
+            trace.save(place)
+            write(earlier, wanted)
+            found.append(trace)
+        return found
 
-    best = _optimum(problem, scale.starts, folder, note)
-    rows = []
-    for label, own in traces.items():
-        row: dict[str, Any] = {"line": label, "method": selectors[label], "seeds": len(own)}
-        row["diverged"] = sum(trace.status == Status.diverged for trace in own)
-        for epoch in sorted({scale.length, *(epoch for epoch in EPOCHS if epoch < scale.length)}):
-            losses = pd.Series([_loss_at(trace, epoch) for trace in own])
-            # With a seed that diverged there is no mean: one of the others would flatter.
-            mean, deviation = losses.mean(skipna=False), losses.std(skipna=False)
-            row |= {f"loss@{epoch:g}": mean, f"deviation@{epoch:g}": deviation}
-        rows.append(row)
-    table = pd.DataFrame(rows)
-    write(folder / f"{what}.csv", table.to_csv(index=False).encode())
-    shown = replace(options, seed=1, epochs=scale.length, skip_stationarity=True)
-    write(folder / "config.toml", config.text(shown, methods=list(dict.fromkeys(selectors.values()))).encode())
-    title = f"{problem.name}, n = {problem.nodes}, mean of {rows[0]['seeds']} seeds"
-    figure = plot.curves(traces, (("epoch", "loss"), ("epoch", "gap")), best, title)
-    for suffix in ("png", "pdf", "svg"):
-        plot.save(figure, folder / f"{what}.{suffix}")
-    page = report.write(folder)
-    note(f"written to {folder}: {what}.csv, {what}.png, .pdf and .svg, {page.name}")
-    return Study(table, traces, best, folder)
+    def finished(self, traces: dict[str, list[Trace]], selectors: Mapping[str, str], problem: Problem) -> Study:
+        """The table, the pictures and the page."""
+        import pandas as pd
+
+        from peerdescent import config, plot, report
+
+        what, folder, length = self.what, self.folder, self.scale.length
+        best = _optimum(problem, self.scale.starts, folder, self.note)
+        rows = []
+        for label, own in traces.items():
+            row: dict[str, Any] = {"line": label, "method": selectors[label], "seeds": len(own)}
+            row["diverged"] = sum(trace.status == Status.diverged for trace in own)
+            for epoch in sorted({length, *(epoch for epoch in EPOCHS if epoch < length)}):
+                losses = pd.Series([_loss_at(trace, epoch) for trace in own])
+                # With a seed that diverged there is no mean: one of the others would flatter.
+                mean, deviation = losses.mean(skipna=False), losses.std(skipna=False)
+                row |= {f"loss@{epoch:g}": mean, f"deviation@{epoch:g}": deviation}
+            rows.append(row)
+        table = pd.DataFrame(rows)
+        write(folder / f"{what}.csv", table.to_csv(index=False).encode())
+        methods = list(dict.fromkeys(selectors.values()))
+        write(folder / "config.toml", config.text(self._shown(1), methods=methods).encode())
+        title = f"{problem.name}, n = {problem.nodes}, mean of {self.scale.seeds} seeds"
+        figure = plot.curves(traces, (("epoch", "loss"), ("epoch", "gap")), best, title)
+        for suffix in ("png", "pdf", "svg"):
+            plot.save(figure, folder / f"{what}.{suffix}")
+        page = report.write(folder)
+        self.note(f"written to {folder}: {what}.csv, {what}.png, .pdf and .svg, {page.name}")
+        return Study(table, traces, best, folder)
+
+    def _shown(self, seed: int) -> Options:
+        """The options of a run, with which `peerdescent run` gives it again."""
+        return replace(self.options, seed=seed, epochs=self.scale.length, skip_stationarity=True)
 
 
 def _loss_at(trace: Trace, epoch: float) -> float:
