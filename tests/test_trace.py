@@ -12,6 +12,7 @@ import pytest
 import peerdescent as peer
 from conftest import Spy, assert_close, small_logistic, states
 from peerdescent.record import visited
+from peerdescent.trace import write
 
 RING = peer.Network(peer.topology.ring(6))
 GT_HSGD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1)
@@ -139,3 +140,9 @@ def test_x_tilde_is_uniform_over_steps_and_nodes():
         picked[chosen[1]] += 1
     assert np.sum((steps - seeds / 10) ** 2 / (seeds / 10)) < 27.9  # chi-square, 9 degrees of freedom, p = 0.001
     assert np.sum((picked - seeds / 3) ** 2 / (seeds / 3)) < 13.8
+
+
+def test_results_are_for_whom_any_other_file_would_be(tmp_path):
+    (tmp_path / "any").touch()
+    write(tmp_path / "result", b"1")
+    assert (tmp_path / "result").stat().st_mode == (tmp_path / "any").stat().st_mode

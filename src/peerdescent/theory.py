@@ -157,9 +157,8 @@ def independent_below(nodes: int, lam: float) -> float:
     (inf, 0.035355339059327376)
     """
     nodes = _check(nodes, lam)
-    return (
-        min((1 - lam) ** 3 / lam**4 if lam > 1e-70 else math.inf, (1 - lam) ** 1.5 / lam if lam else math.inf) / nodes
-    )
+    # Divided one by one, since a power of a tiny lam would be 0.
+    return min((1 - lam) ** 3 / lam / lam / lam / lam, (1 - lam) ** 1.5 / lam) / nodes if lam else math.inf
 
 
 def table1(nodes: int, lam: float, epsilon: float, exponent: float = 2.0) -> pd.DataFrame:

@@ -173,6 +173,10 @@ def _commit() -> str | None:
 def write(path: Path, content: bytes) -> None:
     """All of the file or nothing: written beside it, forced to disk, then moved."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    # A temporary file is for its owner alone; a result is for whom any other file would be.
+    mask = os.umask(0)
+    os.umask(mask)
+    os.chmod(temporary, 0o666 & ~mask)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
         file.flush()

@@ -39,7 +39,7 @@ from peerdescent.problems.problem import Problem
 from peerdescent.record import Blank, Books
 
 MOST_NODES, MOST_COLUMNS = 64, 1024
-"""Beyond these a tile or its gradients no longer fit into registers."""
+"""Beyond these the plain program is the better one: a tile outgrows registers, or a vector takes many of them."""
 
 AT_ONCE, FEW = 8192, 64
 """Configurations of a piece, where memory allows; a smaller one is filled up to one of these, since each size is
