@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         record,
         report,
         reproduce,
+        theory,
         topology,
     )
     from peerdescent.method import Method, compose
@@ -61,6 +62,7 @@ __all__ = [
     "reproduce",
     "run",
     "sweep",
+    "theory",
     "topology",
     "tune",
 ]

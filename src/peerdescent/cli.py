@@ -1,4 +1,4 @@
-"""The command line: `run`, `compare`, `network`, `list`; `commands` has the others.
+"""The command line: `run`, `compare`, `network`, `list`; `commands` and `commands_theory` have the others.
 
 Results go to standard output, as a table, CSV or JSON, so that they can be piped; progress, notes and errors go to
 standard error. Everything heavy is imported inside functions, so that `--help` answers at once. Bad input is one line
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from peerdescent import commands, console
+from peerdescent import commands, commands_theory, console
 from peerdescent import config as settings
 from peerdescent.config import Options, with_options
 from peerdescent.errors import require, unknown
@@ -228,6 +228,7 @@ def list_command(
 
 
 app.add_typer(commands.app)
+app.add_typer(commands_theory.app, name="theory")
 
 
 def _earlier(config: str | None, method: str | None, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import typer
 
 from peerdescent import config as settings
 from peerdescent import console
+from peerdescent.commands_theory import FORMATS, Epsilon, Lam, Nodes, table1
 from peerdescent.config import with_options
 from peerdescent.errors import require, unknown
 
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
 UNTUNED = ("grid", "steps", "engine", "record", "skip_stationarity")
 """Options of `run` that a tuning has no use for."""
-EXPERIMENTS = ("lambda", "table2", "figure1", "figure2", "heterogeneity", "all")
-FORMATS = ("table", "csv", "json")
+EXPERIMENTS = (
+    "lambda", "table1", "table2", "figure1", "figure2", "heterogeneity", "speedup", "topology", "all"
+)  # fmt: skip
 Format = Annotated[
     str, typer.Option("--format", metavar="table|csv|json", help="What goes to standard output.", show_default=True)
 ]
@@ -132,6 +134,8 @@ peerdescent reproduce table2 --data-dir ~/data
 peerdescent reproduce figure1 --data a9a --out runs/figure1
 peerdescent reproduce figure1 --data covertype --scale full      # the paper's grid: use a GPU
 peerdescent reproduce heterogeneity --data digits --scale tiny
+peerdescent reproduce table1 --nodes 100 --lam 0.9 --epsilon 1e-4
+peerdescent reproduce speedup --out runs/speedup
 
 Scales: quick tunes on the medium grid (figure1 on a9a: some minutes on two cores), full on the paper's, tiny is a test.
 The same command goes on with what is missing. kdd98 and miniboone come from OpenML, once; without a network use
@@ -149,6 +153,9 @@ def reproduce_command(
     finalists: Annotated[
         str, typer.Option("--finalists", metavar="INT", help="How many of the best are compared over 5 more seeds.")
     ] = "1",
+    nodes: Nodes = "20",
+    lam: Lam = "0.75",
+    epsilon: Epsilon = "0.001",
     out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="Folder. \\[default: runs/NAME-DATA]")] = None,
     form: Format = "table",
     quiet: Quiet = False,
@@ -156,7 +163,7 @@ def reproduce_command(
     """Reproduce a table or figure of the paper, or go beyond it."""
     import pandas as pd
 
-    from peerdescent import reproduce
+    from peerdescent import complexity, reproduce
 
     if what not in EXPERIMENTS:
         raise unknown("experiment", what, EXPERIMENTS)
@@ -175,17 +182,24 @@ def reproduce_command(
 
     if what in ("lambda", "all"):
         show(reproduce.lambdas())
+    if what in ("table1", "all"):
+        show(table1(nodes, lam, epsilon))
     if what in ("table2", "all"):
         show(reproduce.table2(data_dir))
+    for name, measure in (("speedup", complexity.speedup), ("topology", complexity.topology)):
+        if what in (name, "all"):
+            folder = Path(out or "runs") / name if what == "all" else out
+            needed = measure(out=folder, **{key: common[key] for key in ("scale", "progress", "note")})
+            show(needed.table if needed.slopes is None else needed.slopes)
     jobs: list[tuple[str, str, str | Path | None]] = []
     if what == "all":
         found, base = _available(data_dir), Path(out or "runs")
         jobs = [(figure, name, base / f"{figure}-{name}") for name in found for figure in ("figure1", "figure2")]
         jobs.append(("heterogeneity", data, base / f"heterogeneity-{data}"))
-    elif what not in ("lambda", "table2"):
+    elif what in ("figure1", "figure2", "heterogeneity"):
         jobs = [(what, data, out)]
-    for name, source, folder in jobs:
-        study = getattr(reproduce, name)(source, out=folder, **common)
+    for name, source, place in jobs:
+        study = getattr(reproduce, name)(source, out=place, **common)
         parts = study if isinstance(study, dict) else {"": study}
         tables = [one.table.assign(partition=part) if part else one.table for part, one in parts.items()]
         show(pd.concat(tables, ignore_index=True))

@@ -239,6 +239,8 @@ def _table(*columns: str, numbers: Sequence[str] = (), gap: int = 2) -> Table:
 def _cell(column: str, value: Any) -> str:
     if isinstance(value, str):
         return value.replace(",", ", ") if column == "method" else value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if value != value:
         return "-"
     return _human(value) if column == "bytes" else format(value, STYLES.get(column, ".2e"))

@@ -22,7 +22,7 @@ from peerdescent.errors import require, unknown
 
 RULES = ("lazy", "metropolis", "equal")
 DENSE_UP_TO = 400  # nodes; up to here dense spectra take a tenth of a second, and are exact to rounding
-ROUNDING = 1e-12  # a smaller entry of a given matrix is the rounding of a zero, not a link
+ROUNDING = 1e-12  # a smaller entry of a given matrix is the rounding of a zero, not a link; and so is a smaller lam
 
 Floats = NDArray[np.float64]
 
@@ -105,7 +105,8 @@ class Network:
 
         For a sequence, the rate a step: ||W_{period-1} ... W_0 - 11'/n||_2 to the power 1 / period.
         """
-        return float(_disagreement(self.matrices, dense=self.n <= DENSE_UP_TO) ** (1 / self.period))
+        left = _disagreement(self.matrices, dense=self.n <= DENSE_UP_TO)
+        return float(left ** (1 / self.period)) if left > ROUNDING else 0.0
 
     @property
     def gap(self) -> float:

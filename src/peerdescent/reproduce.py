@@ -92,8 +92,7 @@ def lambdas() -> pd.DataFrame:
 
     found = {name: Network(topology.build(name, NODES)) for name in LAMBDAS}
     rows = [
-        # Below 1e-12 it is the rounding of a zero.
-        {"topology": name, "weights": network.rule, "lambda": round(network.lam, 12), "paper": LAMBDAS[name]}
+        {"topology": name, "weights": network.rule, "lambda": network.lam, "paper": LAMBDAS[name]}
         for name, network in found.items()
     ]
     return pd.DataFrame(rows)

@@ -1,19 +1,24 @@
 """The paper's results as functions: what Theorem 1 and Corollary 1 promise GT-HSGD, and the complexities of Table 1.
 
-Nothing is hidden in constants, so the bounds can be set beside what runs measure. Equations are those of Xin, Khan and
-Kar, ICML 2021. n is the number of nodes, lam is lambda = ||W - 11'/n||, and where lam is 0 the terms of the network
-vanish.
+Nothing is hidden in constants, so the bounds can be set beside what runs measure; `constants` finds those of a problem.
+Equations are those of Xin, Khan and Kar, ICML 2021. n is the number of nodes, lam is lambda = ||W - 11'/n||, and where
+lam is 0 the terms of the network vanish. Everything heavy is imported inside functions.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peerdescent.errors import require, whole
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from peerdescent.network import Network
+    from peerdescent.problems import Problem
 
 
 class Constants(NamedTuple):
@@ -27,6 +32,102 @@ class Constants(NamedTuple):
     """||grad f(x_0)||^2 = sum_i ||grad f_i(x_0)||^2."""
     gap: float
     """F(x_0) - F*."""
+    variances: tuple[float, ...] = ()
+    """nu_i^2 at each node."""
+    uncertainty: float = 0.0
+    """Half the width of the 95 % confidence interval of `variance`; 0 where it is exact."""
+    uncertainties: tuple[float, ...] = ()
+    """The same for `variances`."""
+
+
+def constants(
+    problem: Problem,
+    x0: Any = None,
+    *,
+    points: Sequence[Any] = (),
+    samples: int | None = None,
+    smoothness: float | None = None,
+    starts: int = 4,
+    seed: int = 0,
+) -> Constants:
+    """The constants of a problem that is started at x_0 (p,), by default where `run` starts it.
+
+    - L is exact for quadratics. For logistic regression it is max_i sqrt(e_i) / 4 + s, where e_i is the largest
+      eigenvalue of mean_j ||theta_ij||^2 theta_ij theta_ij' and s the smoothness of the regulariser: the slope of the
+      logistic function is at most 1/4. For a stream it follows from the fourth moments of its Gaussian regressors. For
+      other losses nobody knows it: give it as `smoothness`.
+    - nu_i^2 is known for quadratics. Elsewhere it is the largest value of E||g_i(x, xi) - grad f_i(x)||^2 over x_0 and
+      `points`, computed over all samples of a finite sum, or estimated from `samples` draws a node, with a confidence
+      interval. Assumption 1 asks for a bound at all x that a run visits: give points that it visited.
+    - F* is the smallest value that `problems.optimum` finds in `starts` searches.
+
+    >>> import numpy as np
+    >>> import peerdescent as peer
+    >>> found = constants(peer.problems.quadratic(np.stack([np.eye(2), 3 * np.eye(2)]), noise=2.0), [1.0, 1.0])
+    >>> found.smoothness, found.variance, found.gradient, round(found.gap, 9)
+    (3.0, 4.0, 20.0, 2.0)
+    """
+    import numpy as np
+
+    from peerdescent.problems import optimum
+    from peerdescent.run import starting_point
+
+    start = starting_point(x0, problem, np.dtype("float64"))
+    require(bool((start == start[0]).all()), "x0 differs between nodes: the paper starts all of them at one point")
+    found = Constants(
+        smoothness=_smoothness(problem) if smoothness is None else float(smoothness),
+        variance=0.0,
+        gradient=float((problem.exact(start[0])[1] ** 2).sum()),
+        gap=problem.loss(start[0]) - optimum(problem, starts, seed).value,
+    )
+    return visiting(found, problem, [start[0], *points], samples, seed)
+
+
+def visiting(
+    known: Constants, problem: Problem, points: Sequence[Any], samples: int | None = None, seed: int = 0
+) -> Constants:
+    """The same constants with variances that hold at these points as well."""
+    import numpy as np
+
+    from peerdescent.problems.variance import variances as at
+
+    if problem.variance is not None:
+        each, errors = np.asarray(problem.variance, dtype=float), np.zeros(problem.nodes)
+    else:
+        found = [at(problem, point, samples, seed) for point in points]
+        each = np.max([values for values, _ in found], axis=0)
+        each = np.maximum(each, known.variances) if known.variances else each
+        errors = np.max([half for _, half in found], axis=0)
+    return known._replace(
+        variance=float(each.mean()),
+        variances=tuple(each.tolist()),
+        uncertainty=float(np.linalg.norm(errors)) / problem.nodes,
+        uncertainties=tuple(errors.tolist()),
+    )
+
+
+def _smoothness(problem: Problem) -> float:
+    """L of Assumption 1, where it is known."""
+    import numpy as np
+    from scipy import sparse
+
+    from peerdescent.problems.logistic import Logistic, rows_of
+
+    if problem.smoothness is not None:
+        return problem.smoothness
+    require(
+        isinstance(problem.oracle, Logistic),
+        f"nobody knows the smoothness of {problem.name}: give it, as in constants(problem, smoothness=10.0)",
+    )
+    assert isinstance(problem.oracle, Logistic)
+    # The mean of ||theta||^2 theta theta' is A'A, where the rows of A are ||theta|| theta / sqrt(m).
+    largest = 0.0
+    for rows in rows_of(problem):
+        A = sparse.diags_array(np.sqrt((rows * rows).sum(axis=1) / rows.shape[0])) @ rows
+        gram = A.T @ A if rows.shape[0] > rows.shape[1] else A @ A.T
+        gram = gram.toarray() if sparse.issparse(gram) else gram
+        largest = max(largest, float(np.linalg.eigvalsh(gram)[-1]))
+    return math.sqrt(largest) / 4 + problem.oracle.curvature * float(problem.data.numbers[0])
 
 
 def largest_step_size(smoothness: float, nodes: int, lam: float) -> float:
@@ -124,6 +225,36 @@ def corollary(constants: Constants, nodes: int, lam: float, steps: int) -> dict[
     }
 
 
+def gt_hsgd_parameters(
+    problem: Problem, network: Network, steps: int, *, smoothness: float | None = None
+) -> Parameters:
+    """Corollary 1's alpha, beta and b_0 for this problem, this network and a run of `steps` iterations.
+
+    Where the corollary's condition on T = `steps` fails, a warning names the T that would be needed.
+
+    >>> import peerdescent as peer
+    >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(20))
+    >>> network = peer.Network(peer.topology.complete(20))
+    >>> method = peer.methods.gt_hsgd(**gt_hsgd_parameters(problem, network, steps=10_000)._asdict())
+    >>> print(method)
+    gt-hsgd[beta=0.004386026607319298,batch=1,initial_batch=3,alpha=0.20310081910615302]
+    """
+    require(
+        problem.nodes == network.n,
+        f"the problem has {problem.nodes} nodes and the network {network.n}: give those of one experiment",
+    )
+    check_static(network)
+    found = parameters(_smoothness(problem) if smoothness is None else smoothness, network.n, steps)
+    needed = least_steps(network.n, network.lam)
+    if steps <= needed:
+        warnings.warn(
+            f"steps = {steps:,}: Corollary 1 holds for more than {needed:,.0f} steps on {network.name} "
+            f"(n = {network.n}, lambda = {network.lam:.3g}); these parameters come without its promise",
+            stacklevel=2,
+        )
+    return found
+
+
 class Complexity(NamedTuple):
     """Gradients a node needs for E||grad F|| <= epsilon, up to a universal constant."""
 
@@ -194,6 +325,12 @@ def table1(nodes: int, lam: float, epsilon: float, exponent: float = 2.0) -> pd.
         ),
     ]
     return pd.DataFrame(rows, columns=["method", "order", "complexity", "exponent assumed"])
+
+
+def check_static(network: Network) -> None:
+    """Refuse networks that change with t."""
+    static = network.period == 1
+    require(static, f"{network.name} changes with t, and the paper's W does not: give a network that stays")
 
 
 def _check(nodes: int, lam: float) -> int:

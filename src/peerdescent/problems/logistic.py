@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,6 +42,8 @@ class Nonzeros(NamedTuple):
 
 
 REGULARISERS = {"nonconvex": bounded, "l2": squared, "none": None}
+CURVATURES = {"nonconvex": 2.0, "l2": 1.0, "none": 0.0}
+"""The smoothness of each."""
 
 
 def logistic(partition: Partition, strength: float = 1e-4, regulariser: str = "nonconvex") -> Problem:
@@ -79,11 +81,28 @@ def logistic(partition: Partition, strength: float = 1e-4, regulariser: str = "n
     )
 
 
+def rows_of(problem: Problem) -> Iterator[Any]:
+    """The labelled features (m_i, p) of each node in turn, without padding: an array, or a SciPy sparse one."""
+    from scipy import sparse
+
+    held = problem.data
+    for node, size in enumerate(held.size.tolist()):
+        own = jax.tree.map(lambda a, node=node, size=size: np.asarray(a[node, :size]), held.rows)
+        if isinstance(own, Nonzeros):
+            starts = np.arange(size + 1) * own.columns.shape[1]
+            shape = (size, problem.dimension)
+            yield sparse.csr_array((own.values.ravel().astype(float), own.columns.ravel(), starts), shape=shape)
+        else:
+            yield own.astype(float)
+
+
 @dataclass(frozen=True)
 class Logistic(FiniteSum):
     """The oracle; `slope` and `regulariser` are what an engine needs to compute its gradients in a way of its own."""
 
     regulariser: Callable[[jax.Array], tuple[jax.Array, jax.Array]] | None = None
+    curvature: float = 0.0
+    """The smoothness of the regulariser."""
 
     @staticmethod
     def slope(margin: jax.Array) -> jax.Array:
@@ -116,4 +135,7 @@ def _total(terms: jax.Array) -> jax.Array:
 
 
 # One object a regulariser: the oracle's identity is what finds a compiled program again.
-_ORACLES = {name: Logistic(partial(_value_and_grad, regulariser=r), regulariser=r) for name, r in REGULARISERS.items()}
+_ORACLES = {
+    name: Logistic(partial(_value_and_grad, regulariser=r), regulariser=r, curvature=CURVATURES[name])
+    for name, r in REGULARISERS.items()
+}

@@ -58,16 +58,16 @@ class Problem:
 
     def loss(self, x: Any) -> float:
         """F(x) at one point x (p,)."""
-        return float(self._exact(x)[0].mean())
+        return float(self.exact(x)[0].mean())
 
     def grad(self, x: Any) -> np.ndarray:
         """The gradient of F at one point x (p,)."""
-        return self._exact(x)[1].mean(axis=0)
+        return self.exact(x)[1].mean(axis=0)
 
     def local_grads(self, x: Any) -> np.ndarray:
         """The exact local gradients (n, p) at one point (p,) or at one point a node (n, p)."""
         require(self.oracle.finite, f"{self.name} has no exact local gradient: its samples never end")
-        return self._exact(x)[1]
+        return self.exact(x)[1]
 
     def stochastic_grads(self, x: Any, *, batch: int = 1, seed: int = 0, draw: int = 0) -> np.ndarray:
         """The minibatch gradients (n, p) at x (p,) or (n, p), on the samples of draw number `draw`."""
@@ -76,7 +76,8 @@ class Problem:
             x = self._points(x)
             return np.asarray(_stochastic(self.oracle, batch, keys, x, cast(self.data, x.dtype)))
 
-    def _exact(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+    def exact(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        """All f_i (n,) and their gradients (n, p) at one point (p,) or at one point a node (n, p)."""
         with jax.enable_x64(True):
             x = self._points(x)
             values, grads = _exact(self.oracle, x, cast(self.data, x.dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -60,8 +61,9 @@ def streaming(
     """Regression on a stream: node i sees a ~ N(0, I) and b = <a, x_i*> + noise z, a fresh pair for every sample.
 
     f_i(x) = E(<a, x> - b)^2 / 2 + strength sum_k x_k^2 / (1 + x_k^2), non-convex once strength > 2. The planted x_i*
-    are a common Gaussian vector plus `spread` times one of the node's own. F and its gradient are exact, in closed
-    form, for the records; a node has only its samples, so methods that take exact local gradients refuse.
+    are a common Gaussian vector plus `spread` times one of the node's own; these have mean zero over nodes, so that F
+    is the same for any number of them. F and its gradient are exact, in closed form, for the records; a node has only
+    its samples, so methods that take exact local gradients refuse.
 
     >>> problem = streaming(nodes=4, features=3, noise=1.0, spread=0.0, strength=0.0)
     >>> round(problem.loss(problem.data.planted[0]), 6)
@@ -71,11 +73,14 @@ def streaming(
     for name, value in {"noise": noise, "spread": spread, "strength": strength}.items():
         require(value >= 0, f"{name} = {value}: must not be negative")
     rng = np.random.default_rng(seed)
-    planted = rng.normal(size=features) + spread * rng.normal(size=(nodes, features))
+    common, own = rng.normal(size=features), rng.normal(size=(nodes, features))
+    planted = common + spread * (own - own.mean(axis=0))
     return Problem(
         name="streaming",
         oracle=Stream(),
         data=Target(planted, np.full(nodes, noise), np.full(nodes, strength)),
         nodes=nodes,
         dimension=features,
+        # E||a a'd||^2 = (p + 2) ||d||^2 for a Gaussian a, and r is 2-smooth.
+        smoothness=math.sqrt(features + 2) + 2 * strength,
     )

@@ -1,0 +1,64 @@
+"""How noisy the gradients of samples are at a point: computed over all samples, or estimated from some."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from peerdescent.errors import whole
+from peerdescent.problems.finite_sum import FiniteSum
+from peerdescent.problems.keys import node_keys
+from peerdescent.problems.problem import Oracle, Problem, cast
+
+SAMPLES = 10_000
+"""Samples a node from which a variance is estimated, where it cannot be computed."""
+
+AT_ONCE = 256
+"""Gradients held at once."""
+
+
+def variances(problem: Problem, x: Any, samples: int | None = None, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """E||g_i(x, xi) - grad f_i(x)||^2 at each node (n,), and half the widths of their 95 % confidence intervals (n,).
+
+    Of a finite sum all samples are used, and the widths are 0, unless `samples` says how many to draw.
+
+    >>> import peerdescent as peer
+    >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
+    >>> exact, sampled = variances(problem, np.zeros(64)), variances(problem, np.zeros(64), samples=1000)
+    >>> exact[1].tolist(), bool((abs(exact[0] - sampled[0]) < 3 * sampled[1]).all())
+    ([0.0, 0.0, 0.0, 0.0], True)
+    """
+    count = None if isinstance(problem.oracle, FiniteSum) else SAMPLES
+    count = count if samples is None else whole("samples", samples, least=2)
+    with jax.enable_x64(True):
+        found = _variances(problem.oracle, count, jnp.asarray(x, float), jnp.uint32(seed), cast(problem.data, float))
+        return np.asarray(found[0]), np.asarray(found[1])
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _variances(
+    oracle: Oracle, count: int | None, x: jax.Array, seed: jax.Array, data: Any
+) -> tuple[jax.Array, jax.Array]:
+    def node(number: jax.Array, own: Any) -> tuple[jax.Array, jax.Array]:
+        exact = oracle.exact(x, own)[1]
+
+        def square(k: jax.Array) -> jax.Array:
+            """Of the k-th sample held, or the k-th drawn."""
+            sample = k[None] if count is None else oracle.draw(node_keys(seed, number, k), own, 1)
+            return jnp.sum((oracle.grad(x, sample, own) - exact) ** 2)
+
+        if count is None:
+            places = jnp.arange(jax.tree.leaves(own.rows)[0].shape[0])
+            squares = lax.map(square, places, batch_size=AT_ONCE)
+            return jnp.where(places < own.size, squares, 0).sum() / own.size, jnp.zeros((), x.dtype)
+        squares = lax.map(square, jnp.arange(count), batch_size=AT_ONCE)
+        return squares.mean(), 1.96 * squares.std(ddof=1) / count**0.5
+
+    numbers = jnp.arange(jax.tree.leaves(data)[0].shape[0])
+    found: tuple[jax.Array, jax.Array] = lax.map(lambda both: node(*both), (numbers, data))
+    return found

@@ -1,0 +1,167 @@
+"""The constants of real problems: against definitions, written out again here, and against what samples say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import peerdescent as peer
+from conftest import small_logistic, small_loss, small_quadratic, small_streaming
+from peerdescent import theory
+from peerdescent.datasets import Dataset
+
+
+def per_sample(problem, node, x):
+    """All sample gradients (m, p) of a dense logistic problem with the paper's regulariser, by hand."""
+    held = problem.data
+    rows = np.asarray(held.rows[node, : held.size[node]], dtype=float)
+    slopes = -1 / (1 + np.exp(rows @ x))
+    return slopes[:, None] * rows + held.numbers[node] * 2 * x / (1 + x * x) ** 2
+
+
+def test_a_quadratics_constants_are_exact():
+    problem = small_quadratic(noise=0.3)
+    x0 = np.arange(5.0)
+    found = theory.constants(problem, x0)
+    Q, c = problem.data.matrix, problem.data.linear
+    assert found.smoothness == pytest.approx(max(np.abs(np.linalg.eigvalsh(q)).max() for q in Q), rel=1e-12)
+    assert found.variances == pytest.approx([0.09] * 6)
+    assert found.uncertainty == 0
+    assert found.gradient == pytest.approx(sum(np.sum((q @ x0 - b) ** 2) for q, b in zip(Q, c, strict=True)), rel=1e-12)
+    mean, b = Q.mean(axis=0), c.mean(axis=0)
+    lowest = -0.5 * b @ np.linalg.solve(mean, b)
+    assert found.gap == pytest.approx(0.5 * x0 @ mean @ x0 - b @ x0 - lowest, rel=1e-9)
+
+
+@given(seed=st.integers(0, 10**6), scale=st.floats(0.1, 10), strength=st.sampled_from([0.0, 0.1, 1.0]))
+@settings(max_examples=40, deadline=None)
+def test_logistic_regression_is_mean_squared_smooth_with_its_constant(seed, scale, strength):
+    """E||g(x) - g(y)||^2 <= L^2 ||x - y||^2 at random pairs, near and far."""
+    problem, rng = LOGISTIC[strength], np.random.default_rng(seed)
+    x = scale * rng.normal(size=5)
+    y = x + 10 ** rng.uniform(-3, 1) * rng.normal(size=5)
+    bound = SMOOTHNESS[strength] ** 2 * np.sum((x - y) ** 2)
+    for node in range(problem.nodes):
+        difference = per_sample(problem, node, x) - per_sample(problem, node, y)
+        assert np.mean(np.sum(difference**2, axis=1)) <= bound * (1 + 1e-9)
+
+
+LOGISTIC = {strength: small_logistic(strength=strength) for strength in (0.0, 0.1, 1.0)}
+SMOOTHNESS = {s: theory.constants(problem, starts=1).smoothness for s, problem in LOGISTIC.items()}
+
+
+def test_the_constant_of_logistic_regression_is_attained():
+    """With one sample at a node and no regulariser, the slope at 0 is L: a smaller constant would be wrong."""
+    rows = np.array([[3.0, 4.0], [1.0, 0.0]])
+    problem = peer.problems.logistic(Dataset(rows, np.array([1, -1]), "two").partition(2, indices=[[0], [1]]), 0.0)
+    L = theory.constants(problem).smoothness
+    assert pytest.approx(25 / 4, rel=1e-6) == L
+    step = 1e-4 * rows[0]
+    slope = np.linalg.norm(problem.local_grads(step)[0] - problem.local_grads(0 * step)[0]) / np.linalg.norm(step)
+    assert slope == pytest.approx(L, rel=1e-4)
+
+
+@pytest.mark.parametrize(("regulariser", "curvature"), [("nonconvex", 2), ("l2", 1), ("none", 0)])
+def test_the_regulariser_adds_its_own_smoothness(regulariser, curvature):
+    alone = theory.constants(small_logistic(strength=0.0), starts=1).smoothness
+    found = theory.constants(small_logistic(strength=0.5, regulariser=regulariser), starts=1).smoothness
+    assert found - alone == pytest.approx(0.5 * curvature, rel=1e-9)
+
+
+def test_sparse_rows_have_the_constant_of_dense_ones():
+    from scipy import sparse
+
+    rng = np.random.default_rng(0)
+    rows = sparse.random_array((40, 300), density=0.01, rng=rng) + sparse.eye_array(40, 300)
+    labels = rng.choice([-1, 1], 40)
+    thin = peer.problems.logistic(Dataset(sparse.csr_array(rows), labels, "thin").partition(4))
+    assert type(thin.data.rows).__name__ == "Nonzeros"
+    by_hand = 0.0
+    for node in range(4):
+        own = np.zeros((10, 300))
+        held = thin.data.rows
+        np.add.at(own, (np.arange(10)[:, None], held.columns[node]), held.values[node])
+        squares = (own**2).sum(axis=1)
+        by_hand = max(by_hand, np.linalg.eigvalsh((own.T * squares) @ own / 10)[-1])
+    found = theory._smoothness(thin)
+    assert found == pytest.approx(np.sqrt(by_hand) / 4 + 2e-4, rel=1e-6)
+
+
+def test_the_variance_of_a_finite_sum_is_enumerated():
+    data = peer.datasets.synthetic(60, 5, seed=3)
+    problem = peer.problems.logistic(data.partition(3, by="dirichlet", concentration=0.5), 0.1)
+    assert len(set(problem.data.size.tolist())) > 1  # so that padding would show
+    x = np.linspace(-1, 1, 5)
+    found = theory.constants(problem, x, starts=1)
+    for node, value in enumerate(found.variances):
+        samples = per_sample(problem, node, x)
+        assert value == pytest.approx(np.mean(np.sum((samples - samples.mean(axis=0)) ** 2, axis=1)), rel=1e-9)
+    assert found.variance == pytest.approx(np.mean(found.variances))
+    further = theory.constants(problem, x, points=[3 * x], starts=1)
+    assert all(a >= b for a, b in zip(further.variances, found.variances, strict=True))
+    assert further.variance > found.variance
+
+
+def test_a_sampled_variance_comes_with_an_interval_that_holds():
+    problem = small_logistic()
+    exact = theory.constants(problem, np.ones(5), starts=1)
+    found = [theory.constants(problem, np.ones(5), samples=400, seed=k, starts=1) for k in range(40)]
+    inside = sum(abs(one.variance - exact.variance) <= one.uncertainty for one in found)
+    assert 33 <= inside <= 40  # of 40 intervals that hold with 95 %, fewer than 33 do with probability below 1e-3
+    wide, narrow = (theory.constants(small_logistic(), samples=k, starts=1).uncertainty for k in (400, 40_000))
+    assert wide / narrow == pytest.approx(10, rel=0.3)
+
+
+def test_a_streams_constants_are_those_of_its_moments():
+    problem = small_streaming()
+    x0 = np.ones(5)
+    found = theory.constants(problem, x0)
+    away = np.sum((x0 - problem.data.planted) ** 2, axis=1)
+    expected = (5 + 1) * away + 5 * 0.01  # E||(aa' - I) d||^2 = (p + 1)||d||^2, and p noise^2
+    assert np.abs(np.array(found.variances) - expected).max() <= 3 * max(found.uncertainties)
+    assert abs(found.variance - expected.mean()) <= 2 * found.uncertainty
+    # E||aa'd||^2 = (p + 2)||d||^2, by samples; and the regulariser's slope is at most 2.
+    a = np.random.default_rng(0).normal(size=(200_000, 5))
+    d = np.ones(5) / np.sqrt(5)
+    assert np.mean((a @ d) ** 2 * (a**2).sum(axis=1)) == pytest.approx(7, rel=0.03)
+    assert found.smoothness == pytest.approx(np.sqrt(7) + 2)
+
+
+def test_f_is_the_same_for_any_number_of_nodes_of_a_stream():
+    x = np.linspace(-1, 2, 10)
+    few, many = (peer.problems.streaming(n, spread=2.0, strength=4.0) for n in (1, 64))
+    assert np.allclose(few.grad(x), many.grad(x), rtol=0, atol=1e-12)
+
+
+def test_a_loss_of_ones_own_needs_its_smoothness():
+    with pytest.raises(ValueError, match="nobody knows the smoothness of _mlp: give it"):
+        theory.constants(small_loss())
+    assert theory.constants(small_loss(), smoothness=7, starts=1).smoothness == 7
+
+
+def test_nodes_must_start_together():
+    with pytest.raises(ValueError, match="x0 differs between nodes"):
+        theory.constants(small_quadratic(), np.arange(30.0).reshape(6, 5))
+
+
+def test_the_parameters_of_a_problem_warn_below_the_corollarys_steps():
+    problem, network = small_logistic(), peer.Network(peer.topology.ring(6))
+    needed = theory.least_steps(6, network.lam)
+    with pytest.warns(UserWarning, match=rf"Corollary 1 holds for more than {needed:,.0f} steps"):
+        found = theory.gt_hsgd_parameters(problem, network, 1000)
+    L = theory.constants(problem, starts=1).smoothness
+    assert found == theory.parameters(L, 6, 1000)
+    peer.methods.gt_hsgd(**found._asdict())
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        theory.gt_hsgd_parameters(problem, network, int(needed) + 1)
+    with pytest.raises(ValueError, match="the problem has 6 nodes and the network 4"):
+        theory.gt_hsgd_parameters(problem, peer.Network(peer.topology.ring(4)), 1000)
+    with pytest.raises(ValueError, match="changes with t"):
+        theory.gt_hsgd_parameters(
+            small_logistic(nodes=8, samples=6), peer.Network(peer.topology.one_peer_exponential(8)), 10
+        )
