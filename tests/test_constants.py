@@ -49,7 +49,7 @@ def test_logistic_regression_is_mean_squared_smooth_with_its_constant(seed, scal
 
 
 LOGISTIC = {strength: small_logistic(strength=strength) for strength in (0.0, 0.1, 1.0)}
-SMOOTHNESS = {s: theory.constants(problem, starts=1).smoothness for s, problem in LOGISTIC.items()}
+SMOOTHNESS = {s: theory.smoothness_of(problem) for s, problem in LOGISTIC.items()}
 
 
 def test_the_constant_of_logistic_regression_is_attained():
@@ -85,7 +85,7 @@ def test_sparse_rows_have_the_constant_of_dense_ones():
         np.add.at(own, (np.arange(10)[:, None], held.columns[node]), held.values[node])
         squares = (own**2).sum(axis=1)
         by_hand = max(by_hand, np.linalg.eigvalsh((own.T * squares) @ own / 10)[-1])
-    found = theory._smoothness(thin)
+    found = theory.smoothness_of(thin)
     assert found == pytest.approx(np.sqrt(by_hand) / 4 + 2e-4, rel=1e-6)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peerdescent import theory
-from peerdescent.errors import require, whole
+from peerdescent.errors import whole
 from peerdescent.trace import Status
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def measure(
     most, usual = theory.largest_step_size(known.smoothness, n, lam), theory.parameters(known.smoothness, n, steps)
     if alpha is None:
         alpha = min(usual.alpha, 0.99 * most)
-    require(0 < alpha < most, f"alpha = {alpha:g}: Theorem 1 holds below {most:g}; take a smaller step size")
+    theory.check_step_size(alpha, known.smoothness, n, lam)
     first = usual.initial_batch if initial_batch is None else initial_batch
     chosen = theory.Parameters(alpha, theory.weight(alpha, known.smoothness, n), first)
     record = marks(steps)

@@ -146,13 +146,17 @@ def bound_command(
     assert options.steps is not None
     folder = None if options.out is None else Path(options.out)
     require(folder is None or not folder.is_file(), f"--out {folder} is a file: give a folder")
+    step = None if alpha is None else settings.number("alpha", alpha, float)
+    theory.check_static(network)
+    if step is not None:  # before anything that takes its time
+        theory.check_step_size(step, theory.smoothness_of(problem), network.n, network.lam)
     with console.waiting("computing the constants", options.quiet):
         known = theory.constants(problem)
     found = bounds.measure(
         problem,
         network,
         options.steps,
-        alpha=None if alpha is None else settings.number("alpha", alpha, float),
+        alpha=step,
         initial_batch=None if initial_batch is None else settings.number("initial_batch", initial_batch, int),
         seeds=settings.number("seeds", seeds, int),
         constants=known,

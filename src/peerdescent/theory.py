@@ -75,7 +75,7 @@ def constants(
     start = starting_point(x0, problem, np.dtype("float64"))
     require(bool((start == start[0]).all()), "x0 differs between nodes: the paper starts all of them at one point")
     found = Constants(
-        smoothness=_smoothness(problem) if smoothness is None else float(smoothness),
+        smoothness=smoothness_of(problem) if smoothness is None else float(smoothness),
         variance=0.0,
         gradient=float((problem.exact(start[0])[1] ** 2).sum()),
         gap=problem.loss(start[0]) - optimum(problem, starts, seed).value,
@@ -106,7 +106,7 @@ def visiting(
     )
 
 
-def _smoothness(problem: Problem) -> float:
+def smoothness_of(problem: Problem) -> float:
     """L of Assumption 1, where it is known."""
     import numpy as np
     from scipy import sparse
@@ -162,8 +162,7 @@ def bound(
     ('start noise', 0.01126)
     """
     nodes, steps, b0 = _check(nodes, lam), whole("steps", steps, least=2), whole("initial_batch", initial_batch, 1)
-    most = largest_step_size(constants.smoothness, nodes, lam)
-    require(0 < alpha < most, f"alpha = {alpha:g}: Theorem 1 holds below {most:g}; take a smaller step size")
+    check_step_size(alpha, constants.smoothness, nodes, lam)
     beta, noise, gap = weight(alpha, constants.smoothness, nodes), constants.variance, (1 - lam**2) ** 3
     values = (
         4 * constants.gap / (alpha * steps),
@@ -244,7 +243,7 @@ def gt_hsgd_parameters(
         f"the problem has {problem.nodes} nodes and the network {network.n}: give those of one experiment",
     )
     check_static(network)
-    found = parameters(_smoothness(problem) if smoothness is None else smoothness, network.n, steps)
+    found = parameters(smoothness_of(problem) if smoothness is None else smoothness, network.n, steps)
     needed = least_steps(network.n, network.lam)
     if steps <= needed:
         warnings.warn(
@@ -325,6 +324,12 @@ def table1(nodes: int, lam: float, epsilon: float, exponent: float = 2.0) -> pd.
         ),
     ]
     return pd.DataFrame(rows, columns=["method", "order", "complexity", "exponent assumed"])
+
+
+def check_step_size(alpha: float, smoothness: float, nodes: int, lam: float) -> None:
+    """Refuse step sizes outside Theorem 1's range."""
+    most = largest_step_size(smoothness, nodes, lam)
+    require(0 < alpha < most, f"alpha = {alpha:g}: Theorem 1 holds below {most:g}; take a smaller step size")
 
 
 def check_static(network: Network) -> None:
