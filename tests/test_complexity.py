@@ -121,7 +121,7 @@ def test_the_bound_is_that_of_the_theorem_at_the_runs_parameters():
 
 def test_a_step_size_outside_the_theorem_is_refused(capsys):
     assert command("theory", "bound", "--rows", "200", "--alpha", "500", "--steps", "100") == 2
-    assert "Theorem 1 holds below" in capsys.readouterr().err
+    assert "for Theorem 1 to hold" in capsys.readouterr().err
     assert command("theory", "bound", "--rows", "200", "--topology", "one-peer-exponential", "--nodes", "8") == 2
     assert "changes with t" in capsys.readouterr().err
 
@@ -182,6 +182,71 @@ def test_speedup_and_topology_write_and_continue(tmp_path, monkeypatch, capsys, 
 
     monkeypatch.setattr(complexity, "_gap", fail)
     assert command("reproduce", "topology", "--scale", "tiny", "--out", str(tmp_path / "topology"), "--quiet") == 0
+
+
+def test_a_diverged_seed_leaves_the_others_of_its_length_in_place():
+    rows = [
+        {
+            "topology": "ring",
+            "nodes": 4,
+            "lambda": 0.5,
+            "steps": steps,
+            "seed": k,
+            "gradients": 2 * steps,
+            "gap": gap,
+        }
+        for steps, gap in ((10, 1.0), (100, 0.01))
+        for k in (1, 2)
+    ]
+    rows[0] |= {"gradients": 3, "gap": math.inf}
+    gradients, gaps = complexity._curve(pd.DataFrame(rows), "ring", 4)
+    assert gradients.tolist() == [20, 200]
+    assert gaps.tolist() == [[math.inf, 1.0], [0.01, 0.01]]
+    assert complexity._needed(gradients, gaps, 0.5) == 200
+    assert complexity._means(pd.DataFrame(rows))["gradients"].tolist() == [20, 200]
+
+
+def test_the_prediction_is_the_corollarys(small, tmp_path):
+    found = complexity.topology("tiny", tmp_path).table.set_index(["topology", "epsilon"])["predicted"]
+    known = theory.constants(complexity._problem(20, 1.0))
+    lam = peer.Network(peer.topology.ring(20)).lam
+    expected = theory.steps_for(known, 20, lam, 0.8) / theory.steps_for(known, 20, 0.0, 0.8)
+    assert found["ring", 0.8] == pytest.approx(expected, rel=1e-9)
+    assert found["complete", 0.8] == 1
+
+
+def test_given_constants_are_used_as_they_are_and_own_ones_visit_the_ends():
+    problem, network = small_logistic(), peer.Network(peer.topology.complete(6))
+    given = theory.Constants(1.0, 0.9, 2.0, 0.5)
+    assert bounds.measure(problem, network, 50, seeds=1, constants=given).constants == given
+    quiet = theory.constants(problem, starts=1)._replace(variances=(1e-9,) * 6)
+    found = bounds.measure(problem, network, 50, seeds=1, constants=quiet)
+    assert min(found.constants.variances) > 1e-3
+    # By default 99 % of the range, or the corollary's where that is smaller.
+    L, lam = theory.smoothness_of(problem), peer.Network(peer.topology.ring(6)).lam
+    on_ring = bounds.measure(problem, peer.Network(peer.topology.ring(6)), 50, seeds=1)
+    assert on_ring.parameters.alpha == pytest.approx(0.99 * theory.largest_step_size(L, 6, lam))
+    long = bounds.measure(problem, network, 5000, seeds=1)
+    assert long.parameters.alpha == pytest.approx(theory.parameters(L, 6, 5000).alpha)
+
+
+def test_a_smoothness_that_is_too_small_is_named():
+    problem, network = small_logistic(strength=50.0, regulariser="l2"), peer.Network(peer.topology.complete(6))
+    with pytest.raises(ValueError, match=r"diverged, which Theorem 1 rules out: L = 0\.1 is too small"):
+        bounds.measure(problem, network, 500, seeds=1, constants=theory.Constants(0.1, 1.0, 1.0, 1.0), alpha=1.4)
+
+
+def test_the_measured_curve_is_in_the_figure():
+    from peerdescent import charts
+
+    problem, network = small_logistic(), peer.Network(peer.topology.complete(6))
+    found = bounds.measure(problem, network, 3000, seeds=2)
+    axes = charts.bound(found).axes[0]
+    line = next(line for line in axes.get_lines() if line.get_label() == "measured")
+    assert line.get_ydata().tolist() == found.curve["measured"].tolist()
+    low, high = axes.get_ylim()
+    assert low < found.curve["least"].min()
+    assert high > found.curve["bound"].max()
 
 
 def test_a_run_that_diverges_reaches_nothing(monkeypatch):

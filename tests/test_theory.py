@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peerdescent import theory
@@ -68,6 +68,106 @@ def test_six_terms_by_hand():
     assert theory.steady_state(3.0, 4, 0.5, beta) == pytest.approx(left, rel=1e-12)
 
 
+@pytest.mark.parametrize(("nodes", "lam", "expected"), [
+    (20, 0.75, (1 - 0.5625) ** 2 / (90 * 0.5625)),  # the first of the three is the smallest
+    (20, 0.1, 1 / (4 * 3**0.5) / 2),
+])  # fmt: skip
+def test_the_step_size_range_by_hand(nodes, lam, expected):
+    smoothness = 1.0 if nodes == 20 and lam == 0.75 else 2.0
+    assert theory.largest_step_size(smoothness, nodes, lam) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_second_of_the_three_limits_can_be_the_smallest():
+    # sqrt(n (1 - l)) / (26 l) against (1 - l^2)^2 / (90 l^2) and 0.1443: with one node and l = 0.3.
+    limits = [(1 - 0.09) ** 2 / (90 * 0.09), math.sqrt(0.7) / (26 * 0.3), 1 / (4 * math.sqrt(3))]
+    assert min(limits) == limits[0]
+    limits = [(1 - 0.0576) ** 2 / (90 * 0.0576), math.sqrt(0.76) / (26 * 0.24), 1 / (4 * math.sqrt(3))]
+    assert min(limits) == limits[1]
+    assert theory.largest_step_size(1.0, 1, 0.24) == pytest.approx(limits[1], rel=1e-12)
+
+
+def test_least_steps_by_hand():
+    assert theory.least_steps(20, 0.75) == pytest.approx(1424 * 0.75**6 * 400 / (1 - 0.5625) ** 6, rel=1e-12)
+    assert theory.least_steps(1, 0.25) == pytest.approx(35 / 64 / 0.75**1.5, rel=1e-12)
+    assert theory.least_steps(20, 0.0) == pytest.approx(0.75**1.5 * 400, rel=1e-12)
+
+
+def test_the_corollarys_parameters_by_hand():
+    # n = 27, T = 10^6, L = 2: cbrt(T) = 100, n^(2/3) = 9.
+    found = theory.parameters(2.0, 27, 10**6)
+    assert found == (pytest.approx(9 / 1600), pytest.approx(3 * 3 / (4 * 10**4)), 12)
+    assert theory.parameters(2.0, 27, 9**3 * 27 * 27).initial_batch == 9  # exact: nothing to round up
+    with pytest.raises(ValueError, match="smoothness = 0: must be positive"):
+        theory.parameters(0, 2, 10)
+
+
+def test_the_corollarys_bound_by_hand():
+    # L = 2, nu^2 = 3, ||grad f||^2 = 5, gap = 7, n = 8, lambda = 1/2, T = 1000.
+    known, third = Constants(2.0, 3.0, 5.0, 7.0), 0.75**3
+    found = theory.corollary(known, 8, 0.5, 1000)
+    assert list(found.values()) == pytest.approx(
+        [(32 * 14 + 36) / 400, 64 / 16 * 5 / (third * 8000), 240 / 4 * 4 * 3 / (third * 10**4)], rel=1e-12
+    )
+    # Where b_0 need not be rounded its network noise is the theorem's two, 96 + 256 * 9 / 16 = 240, to the last digit.
+    steps = 40**3 * 64
+    alpha, _, first = theory.parameters(2.0, 8, steps)
+    exact, rounded = theory.bound(known, 8, 0.5, alpha, steps, first), theory.corollary(known, 8, 0.5, steps)
+    assert rounded["network noise"] == pytest.approx(exact["network start noise"] + exact["network noise"], rel=1e-9)
+    assert rounded["network start"] == pytest.approx(exact["network start"], rel=1e-9)
+    without = exact["optimality"] + exact["noise"] + exact["start noise"]
+    assert rounded["optimality and noise"] - without == pytest.approx((12 - 6 - 16 / 3) * 3 / (8 * steps) ** (2 / 3))
+
+
+def test_the_complexities_by_hand():
+    # scale = 2 * 7 + 3 = 17, n = 4, lambda = 1/2, 1 - lambda^2 = 3/4.
+    known = Constants(2.0, 3.0, 5.0, 7.0)
+    start = 5 / 16 / (0.75**3 * 4 * 0.01)
+    noise = 0.5**1.5 * 2 * 3**0.75 / (0.75**2.25 * 0.1**1.5)
+    assert noise > start
+    assert theory.complexity(known, 4, 0.5, 0.1) == (pytest.approx(17**1.5 / 0.004), pytest.approx(noise))
+    steep = known._replace(gradient=5000.0)
+    assert theory.complexity(steep, 4, 0.5, 0.1).network == pytest.approx(1000 * start)
+
+
+@pytest.mark.parametrize("known", [Constants(2.0, 3.0, 5.0, 7.0), Constants(2.0, 1e-6, 5e4, 7.0)])
+def test_with_its_constants_the_regime_begins_where_both_complexities_are_equal(known):
+    epsilon = theory.independent_below(20, 0.9, known)
+    found = theory.complexity(known, 20, 0.9, epsilon)
+    assert found.optimal == pytest.approx(found.network, rel=1e-9)
+    assert theory.independent_below(20, 0.0, known) == math.inf
+
+
+def test_the_regimes_order_by_hand():
+    assert theory.independent_below(20, 0.9) == pytest.approx(0.1**3 / 0.9**4 / 20)
+    assert theory.independent_below(20, 0.3) == pytest.approx(0.7**1.5 / 0.3 / 20)
+
+
+@given(lam=st.sampled_from([0.0, 0.5, 0.95]), nodes=SIZES, epsilon=st.floats(1e-4, 1))
+@settings(deadline=None)
+def test_the_steps_for_an_epsilon_are_where_the_bound_falls_to_it(lam, nodes, epsilon):
+    known = Constants(2.0, 3.0, 5.0, 7.0)
+    steps = theory.steps_for(known, nodes, lam, epsilon)
+    if steps > 1e4:  # so that a whole number is near enough
+        assert sum(theory.corollary(known, nodes, lam, round(steps)).values()) == pytest.approx(epsilon**2, rel=1e-3)
+
+
+def test_table_1_by_hand():
+    # n = 4, lambda = 1/2: first where the network is the larger term, then where it is not.
+    large = theory.table1(4, 0.5, 2.0, exponent=3).set_index("method")["complexity"]
+    assert large.to_dict() == pytest.approx(
+        {
+            "dsgd": 0.25 * 4 / (0.25 * 4), "d2": 4 * 8 / 4, "gt-dsgd": 0.25 * 4 / (0.125 * 4), "d-pd-sgd": 4 * 8 / 4,
+            "d-get": 1.0, "d-spider-sfo": 1.0, "gt-hsgd": 0.5**1.5 * 2 / (0.5**2.25 * 2**1.5),
+        },
+        rel=1e-12,
+    )  # fmt: skip
+    assert theory.table1(1, 0.5, 0.1).set_index("method")["complexity"]["gt-hsgd"] == pytest.approx(1000)
+    middle = theory.table1(1, 0.9, 0.5).set_index("method")["complexity"]["gt-hsgd"]
+    assert middle == pytest.approx(0.9**4 / (0.001 * 0.25), rel=1e-9)
+    small = theory.table1(4, 0.5, 0.01).set_index("method")["complexity"]
+    assert small["dsgd"] == small["d2"] == small["gt-dsgd"] == small["d-pd-sgd"] == pytest.approx(2.5e7)
+
+
 def test_the_network_terms_vanish_on_a_complete_graph():
     terms = theory.bound(Constants(1.0, 1.0, 1.0, 1.0), 20, 0.0, 0.01, 100)
     assert [terms[name] for name in theory.TERMS[3:]] == [0.0, 0.0, 0.0]
@@ -95,7 +195,7 @@ def test_table_1_orders_methods_as_the_paper_does():
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match=r"Theorem 1 holds below 0\.00378"):
+    with pytest.raises(ValueError, match=r"must be positive, and below 0\.00378"):
         theory.bound(Constants(1.0, 1.0, 1.0, 1.0), 20, 0.75, 0.1, 100)
     with pytest.raises(ValueError, match=r"lam = 1: must lie in \[0, 1\)"):
         theory.least_steps(20, 1)

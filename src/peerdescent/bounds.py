@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peerdescent import theory
-from peerdescent.errors import whole
+from peerdescent.errors import require, whole
 from peerdescent.trace import Status
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def measure(
     alpha: float | None = None,
     initial_batch: int | None = None,
     seeds: int = 5,
+    seed: int = 0,
     constants: theory.Constants | None = None,
     precision: int | str = 32,
     progress: Any = None,
@@ -71,7 +72,8 @@ def measure(
     The gap is the mean over nodes and t = 0..T of ||grad F(x_t^i)||^2, between records by the trapezoidal rule, and its
     mean over `seeds` runs. `alpha` is by default Corollary 1's where that lies in the theorem's range, else 99 % of the
     largest one there; `initial_batch` is by default the corollary's. beta is Theorem 1's. `constants` are by default
-    those of the problem; the variance is then the largest of those at x_0 and at the ends of the runs.
+    those of the problem; the variance is then the largest of those at x_0 and at the ends of the runs. Runs have the
+    seeds from `seed` on.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -96,15 +98,20 @@ def measure(
     chosen = theory.Parameters(alpha, theory.weight(alpha, known.smoothness, n), first)
     record = marks(steps)
     traces = []
-    for seed in range(1, seeds + 1):
+    for number in range(seed, seed + seeds):
         trace = run(
-            methods.gt_hsgd(**chosen._asdict()), problem, network, steps=steps, seed=seed, record=record,
+            methods.gt_hsgd(**chosen._asdict()), problem, network, steps=steps, seed=number, record=record,
             precision=precision, progress=progress,
         )  # fmt: skip
         if trace.status == Status.interrupted:
             raise KeyboardInterrupt
+        require(
+            trace.status == Status.done,
+            f"alpha = {alpha:g} diverged, which Theorem 1 rules out: L = {known.smoothness:g} is too small",
+        )
         traces.append(trace)
-    known = theory.visiting(known, problem, [trace.x_mean for trace in traces])
+    if constants is None or constants.variances:
+        known = theory.visiting(known, problem, [trace.x_mean for trace in traces])
     lengths = np.array([step for step in record if step >= 2])
     gaps = np.stack([running_gap(trace.table)[-len(lengths) :] for trace in traces])
     terms = [theory.bound(known, n, lam, alpha, int(length), first) for length in lengths]

@@ -117,7 +117,8 @@ def bound(found: Measured, title: str = "") -> Figure:
     colour = COLOURS[1]
     axes.fill_between(curve["steps"], curve["least"], curve["most"], color=colour, alpha=0.25, linewidth=0)
     axes.loglog(curve["steps"], curve["measured"], color=colour, linewidth=2.4, label="measured")
-    axes.set_ylim(bottom=max(curve[shown].min().min() / 2, curve["least"].min() / 1e5))
+    lowest = curve["least"].min()
+    axes.set_ylim(bottom=max(min(curve[shown].min().min(), lowest) / 2, lowest / 1e5))
     _finish(axes, "steps T", r"$E\|\nabla F(\tilde{x}_T)\|^2$, mean over nodes and t = 0..T")
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)
     if title:

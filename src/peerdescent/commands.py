@@ -137,7 +137,8 @@ peerdescent reproduce heterogeneity --data digits --scale tiny
 peerdescent reproduce table1 --nodes 100 --lam 0.9 --epsilon 1e-4
 peerdescent reproduce speedup --out runs/speedup
 
-Scales: quick tunes on the medium grid (figure1 on a9a: some minutes on two cores), full on the paper's, tiny is a test.
+Scales: quick tunes on the medium grid (figure1 on a9a: some minutes on two cores), full on the paper's, tiny is a test;
+speedup and topology have more seeds and longer runs in full.
 The same command goes on with what is missing. kdd98 and miniboone come from OpenML, once; without a network use
 --data synthetic-75000x477 and synthetic-100000x50.
 
@@ -156,7 +157,9 @@ def reproduce_command(
     nodes: Nodes = "20",
     lam: Lam = "0.75",
     epsilon: Epsilon = "0.001",
-    out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="Folder. \\[default: runs/NAME-DATA]")] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="DIR", help="Folder. \\[default: runs/NAME-DATA or runs/NAME]")
+    ] = None,
     form: Format = "table",
     quiet: Quiet = False,
 ) -> int:

@@ -91,12 +91,13 @@ def parameters_command(
     """Corollary 1 for the problem and the network: alpha, beta, b_0, the T it needs, its bound, H_opt and H_net."""
     from peerdescent import theory
 
+    accuracy = settings.number("epsilon", epsilon, float)
+    require(accuracy > 0, f"--epsilon {epsilon}: must be positive")
     options, problem, network = _experiment(given)
     assert options.steps is not None
     with console.waiting("computing", options.quiet):
         known = theory.constants(problem)
         chosen = theory.gt_hsgd_parameters(problem, network, options.steps)
-    accuracy = settings.number("epsilon", epsilon, float)
     needed = theory.complexity(known, network.n, network.lam, accuracy)
     rows = {
         "alpha": chosen.alpha,
@@ -109,7 +110,8 @@ def parameters_command(
         "steady-state error": theory.steady_state(known.variance, network.n, network.lam, chosen.beta),
         f"H_opt for epsilon = {accuracy:g}": needed.optimal,
         f"H_net for epsilon = {accuracy:g}": needed.network,
-        "epsilon below which the topology does not matter": theory.independent_below(network.n, network.lam),
+        "epsilon where H_opt = H_net": theory.independent_below(network.n, network.lam, known),
+        "its order, without the problem's constants": theory.independent_below(network.n, network.lam),
     }
     console.result(options.format, _facts(rows), console.plain)
     return 0
@@ -121,8 +123,8 @@ def parameters_command(
 peerdescent theory bound
 peerdescent theory bound --data a9a --topology complete --steps 200000 --seeds 10 --out runs/bound
 
-The bound holds for Theorem 1's step sizes, which are small; --alpha must lie among them. With --out: bound.csv (all T),
-bound.png, .pdf and .svg.
+The bound holds for Theorem 1's step sizes, which are small; --alpha must lie among them. T is --steps, by default
+100,000. With --out: bound.csv (all T), bound.png, .pdf and .svg.
 
 Exit status: 0, 2 bad input, 130 interrupted by Ctrl-C.""",
 )
@@ -159,6 +161,7 @@ def bound_command(
         alpha=step,
         initial_batch=None if initial_batch is None else settings.number("initial_batch", initial_batch, int),
         seeds=settings.number("seeds", seeds, int),
+        seed=options.seed,
         constants=known,
         precision=options.precision,
         progress=False if options.quiet else None,

@@ -28,7 +28,7 @@ FEATURES, NOISE, STRENGTH = 10, 1.0, 4.0
 SPEEDUP_GRAPHS = ("complete", "exponential")
 TOPOLOGY_NODES = 20
 TOPOLOGY_GRAPHS = ("ring", "grid", "torus", "exponential", "directed-exponential", "complete")
-COLUMNS = ("topology", "nodes", "lambda", "steps", "seed", "gradients", "gap")
+KEY = ("topology", "nodes", "steps", "seed", "points")
 
 
 class Scale(NamedTuple):
@@ -121,8 +121,8 @@ def topology(
     """Gradients a node needs for E||grad F|| <= epsilon on 20 nodes, for graphs of every lambda and falling epsilon.
 
     Nodes differ (`problems.streaming` with a spread of 1), since on equal ones the network has little to do. `ratio`
-    is to the complete graph, and `predicted` is that ratio by Corollary 1, max{H_opt, H_net} / H_opt, whose universal
-    constant cancels only where H_opt is the larger.
+    is to the complete graph, and `predicted` is the ratio of the T at which Corollary 1's bounds fall to epsilon^2
+    (`theory.steps_for`), with the variance at x_0.
     """
     import pandas as pd
 
@@ -138,9 +138,9 @@ def topology(
         found = {graph: _needed(*_curve(gaps, graph, TOPOLOGY_NODES), epsilon) for graph in TOPOLOGY_GRAPHS}
         for graph, gradients in found.items():
             lam = float(lambdas[graph])
-            told = theory.complexity(constants, TOPOLOGY_NODES, lam, epsilon)
+            told, best = (theory.steps_for(constants, TOPOLOGY_NODES, value, epsilon) for value in (lam, 0.0))
             row = {"topology": graph, "lambda": lam, "epsilon": epsilon, "gradients": gradients}
-            rows.append(row | {"ratio": gradients / found["complete"], "predicted": told.total / told.optimal})
+            rows.append(row | {"ratio": gradients / found["complete"], "predicted": told / best})
     result = Needed(pd.DataFrame(rows), None, gaps)
     write(folder / "topology.csv", result.table.to_csv(index=False).encode())
     figure = charts.topology(result, _means(gaps))
@@ -179,19 +179,20 @@ def _measure(
     from peerdescent.network import Network
     from peerdescent.progress import choose
 
-    keys = [(graph, n, steps, seed) for graph, n, steps in wanted for seed in range(1, size.seeds + 1)]
+    keys = [(*what, seed, size.points) for what in wanted for seed in range(1, size.seeds + 1)]
     file, known = folder / "gaps.csv", {}
     if file.is_file():
-        known = {(r["topology"], r["nodes"], r["steps"], r["seed"]): r for r in pd.read_csv(file).to_dict("records")}
+        known = {tuple(row[name] for name in KEY): row for row in pd.read_csv(file).to_dict("records")}
     bar = choose(progress)
     bar.begin(label, len(keys))
     try:
         for done, key in enumerate(keys):
-            graph, n, steps, seed = key
+            graph, n, *run = key
             if key not in known:
                 network = Network(topology.build(graph, n)) if n > 1 else Network([[1.0]])
-                row = _gap(_problem(n, spread), network, steps, seed, size.points)
-                known[key] = dict(zip(COLUMNS, (graph, n, network.lam, steps, seed, *row), strict=True))
+                gradients, gap = _gap(_problem(n, spread), network, *run)
+                row: dict[Any, Any] = dict(zip(KEY, key, strict=True))
+                known[key] = row | {"lambda": network.lam, "gradients": gradients, "gap": gap}
                 write(file, pd.DataFrame(list(known.values())).to_csv(index=False).encode())
             bar.update(done + 1, math.sqrt(known[key]["gap"]))
     finally:
@@ -218,15 +219,16 @@ def _gap(problem: Problem, network: Network, steps: int, seed: int, points: int)
 def _curve(gaps: pd.DataFrame, graph: str, nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Gradients a node (k,), and gaps (k, seeds), for growing T."""
     own = gaps[(gaps["topology"] == graph) & (gaps["nodes"] == nodes)]
-    by_seed = own.pivot_table(index="gradients", columns="seed", values="gap", sort=True)
-    return by_seed.index.to_numpy(float), by_seed.to_numpy()
+    # By steps, since a run that diverged has spent less than the others of its length.
+    by_seed = own.pivot(index="steps", columns="seed", values="gap").sort_index()
+    return own.groupby("steps")["gradients"].max().to_numpy(float), by_seed.to_numpy()
 
 
 def _means(gaps: pd.DataFrame) -> pd.DataFrame:
     """The root of the mean gap over seeds, by topology, nodes and gradients."""
-    means = gaps.groupby(["topology", "nodes", "lambda", "gradients"], sort=False)["gap"].mean()
-    roots: pd.DataFrame = (means**0.5).rename("rms").reset_index()
-    return roots
+    groups = gaps.groupby(["topology", "nodes", "lambda", "steps"], sort=False)
+    means: pd.DataFrame = groups.agg(gradients=("gradients", "max"), rms=("gap", "mean")).reset_index()
+    return means.assign(rms=means["rms"] ** 0.5)
 
 
 def _needed(gradients: np.ndarray, gaps: np.ndarray, epsilon: float) -> float:
@@ -241,6 +243,8 @@ def _needed(gradients: np.ndarray, gaps: np.ndarray, epsilon: float) -> float:
     if len(below) == 0 or below[0] == 0:
         return math.nan
     k = below[0]
+    if rms[k - 1] == math.inf:  # diverged: where between the two it fell is not known
+        return float(gradients[k])
     share = math.log(rms[k - 1] / epsilon) / math.log(rms[k - 1] / rms[k])
     return float(gradients[k - 1] ** (1 - share) * gradients[k] ** share)
 

@@ -67,7 +67,7 @@ class hybrid:
         return v, Previous(x, v)
 
     def step(self, x: Vector, previous: Previous, net: Net) -> tuple[Vector, Previous]:
-        """Equation (4) of the paper."""
+        """Equation (2) of the paper."""
         xi = net.sample(self.batch)
         v = net.grad(x, xi) + (1 - self.beta) * (previous.v - net.grad(previous.x, xi))
         return v, Previous(x, v)

@@ -72,6 +72,11 @@ def constants(
     from peerdescent.problems import optimum
     from peerdescent.run import starting_point
 
+    if smoothness is not None:
+        require(0 < smoothness < math.inf, f"smoothness = {smoothness}: must be positive and finite")
+    for point in points:
+        shape = np.shape(point)
+        require(shape == (problem.dimension,), f"a point has shape {shape}: must be {(problem.dimension,)}")
     start = starting_point(x0, problem, np.dtype("float64"))
     require(bool((start == start[0]).all()), "x0 differs between nodes: the paper starts all of them at one point")
     found = Constants(
@@ -79,6 +84,10 @@ def constants(
         variance=0.0,
         gradient=float((problem.exact(start[0])[1] ** 2).sum()),
         gap=problem.loss(start[0]) - optimum(problem, starts, seed).value,
+    )
+    require(
+        math.isfinite(found.gap),
+        f"{problem.name} has no smallest value, which Assumption 2 asks for: give a problem that is bounded below",
     )
     return visiting(found, problem, [start[0], *points], samples, seed)
 
@@ -95,9 +104,10 @@ def visiting(
         each, errors = np.asarray(problem.variance, dtype=float), np.zeros(problem.nodes)
     else:
         found = [at(problem, point, samples, seed) for point in points]
-        each = np.max([values for values, _ in found], axis=0)
-        each = np.maximum(each, known.variances) if known.variances else each
-        errors = np.max([half for _, half in found], axis=0)
+        values, halves = (np.stack(part) for part in zip(*found, strict=True))
+        if known.variances:
+            values, halves = np.vstack([values, known.variances]), np.vstack([halves, known.uncertainties])
+        each, errors = values.max(axis=0), halves.max(axis=0)
     return known._replace(
         variance=float(each.mean()),
         variances=tuple(each.tolist()),
@@ -176,7 +186,7 @@ def bound(
 
 
 def steady_state(variance: float, nodes: int, lam: float, beta: float) -> float:
-    """Equation (SSE): what remains of Theorem 1's bound as T grows, 8 beta nu^2/n + 256 l^2 beta^2 nu^2/(1-l^2)^3."""
+    """Equation (3): what remains of Theorem 1's bound as T grows, 8 beta nu^2/n + 256 l^2 beta^2 nu^2/(1-l^2)^3."""
     nodes = _check(nodes, lam)
     return 8 * beta * variance / nodes + 256 * lam**2 * beta**2 * variance / (1 - lam**2) ** 3
 
@@ -196,6 +206,7 @@ def parameters(smoothness: float, nodes: int, steps: int) -> Parameters:
     Parameters(alpha=0.005, beta=0.00015, initial_batch=25)
     """
     nodes, steps = whole("nodes", nodes, 1), whole("steps", steps, 1)
+    require(smoothness > 0, f"smoothness = {smoothness}: must be positive")
     root, scale = math.cbrt(steps), math.cbrt(nodes)
     alpha, beta = scale**2 / (8 * smoothness * root), 3 * scale / (4 * root**2)
     return Parameters(alpha, beta, math.ceil(root / scale**2))
@@ -214,7 +225,10 @@ def least_steps(nodes: int, lam: float) -> float:
 
 def corollary(constants: Constants, nodes: int, lam: float, steps: int) -> dict[str, float]:
     """Corollary 1's bound on E||grad F(x~_T)||^2: the part without the network, and the two with it."""
-    nodes, steps = _check(nodes, lam), whole("steps", steps, 1)
+    return _corollary(constants, _check(nodes, lam), lam, whole("steps", steps, 1))
+
+
+def _corollary(constants: Constants, nodes: int, lam: float, steps: float) -> dict[str, float]:
     gap = (1 - lam**2) ** 3
     return {
         "optimality and noise": (32 * constants.smoothness * constants.gap + 12 * constants.variance)
@@ -278,15 +292,38 @@ def complexity(constants: Constants, nodes: int, lam: float, epsilon: float) -> 
     return Complexity(scale**1.5 / (nodes * epsilon**3), max(start, noise))
 
 
-def independent_below(nodes: int, lam: float) -> float:
+def steps_for(constants: Constants, nodes: int, lam: float, epsilon: float) -> float:
+    """The T at which Corollary 1's bound has fallen to epsilon^2; its condition on T may ask for more.
+
+    >>> known = Constants(1.0, 1.0, 1.0, 1.0)
+    >>> round(steps_for(known, 1, 0.0, 0.1)), round(44**1.5 / 0.1**3)
+    (291863, 291863)
+    """
+    from scipy.optimize import brentq
+
+    require(epsilon > 0, f"epsilon = {epsilon}: must be positive")
+    nodes = _check(nodes, lam)
+
+    def above(log: float) -> float:
+        return math.log(sum(_corollary(constants, nodes, lam, math.exp(log)).values()) / epsilon**2)
+
+    return math.exp(brentq(above, -300.0, 300.0, xtol=1e-12))
+
+
+def independent_below(nodes: int, lam: float, constants: Constants | None = None) -> float:
     """The epsilon below which the rate no longer depends on the topology: min{l^-4 (1-l)^3, l^-1 (1-l)^1.5} / n.
 
-    Up to a constant that depends on the problem, as in section 3.
+    This is section 3's order, without the problem's constants. With them it is where H_opt of Corollary 1 equals H_net.
 
     >>> independent_below(20, 0.0), independent_below(20, 0.5)
     (inf, 0.035355339059327376)
     """
     nodes = _check(nodes, lam)
+    if lam and constants is not None:
+        scale, gap = constants.smoothness * constants.gap + constants.variance, 1 - lam**2
+        start = scale**1.5 * gap**3 / lam / lam / lam / lam / constants.gradient if constants.gradient else math.inf
+        noise = scale * gap**1.5 / (nodes * lam * math.sqrt(constants.variance)) if constants.variance else math.inf
+        return min(start, noise)
     # Divided one by one, since a power of a tiny lam would be 0.
     return min((1 - lam) ** 3 / lam / lam / lam / lam, (1 - lam) ** 1.5 / lam) / nodes if lam else math.inf
 
@@ -303,7 +340,8 @@ def table1(nodes: int, lam: float, epsilon: float, exponent: float = 2.0) -> pd.
     import pandas as pd
 
     nodes, gap = _check(nodes, lam), 1 - lam
-    require(epsilon > 0, f"epsilon = {epsilon}: must be positive")
+    require(0 < epsilon < math.inf, f"epsilon = {epsilon}: must be positive and finite")
+    require(math.isfinite(exponent), f"exponent = {exponent}: must be finite")
     speedup, unknown = 1 / (nodes * epsilon**4), 1 / gap**exponent
     rows = [
         ("dsgd", "max{1/(n e^4), l^2 n/((1-l)^2 e^2)}", max(speedup, lam**2 * nodes / (gap**2 * epsilon**2)), False),
@@ -329,7 +367,7 @@ def table1(nodes: int, lam: float, epsilon: float, exponent: float = 2.0) -> pd.
 def check_step_size(alpha: float, smoothness: float, nodes: int, lam: float) -> None:
     """Refuse step sizes outside Theorem 1's range."""
     most = largest_step_size(smoothness, nodes, lam)
-    require(0 < alpha < most, f"alpha = {alpha:g}: Theorem 1 holds below {most:g}; take a smaller step size")
+    require(0 < alpha < most, f"alpha = {alpha:g}: must be positive, and below {most:g} for Theorem 1 to hold")
 
 
 def check_static(network: Network) -> None:
