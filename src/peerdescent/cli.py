@@ -7,10 +7,12 @@ and exit status 2, by `main`.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +21,7 @@ import typer
 from peerdescent import commands, commands_theory, console
 from peerdescent import config as settings
 from peerdescent.config import Options, with_options
-from peerdescent.errors import require, unknown
+from peerdescent.errors import PeerLost, require, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +72,10 @@ peerdescent run --config runs/a/config.toml --seed 1 --out runs/b
 peerdescent run --resume --out runs/a --epochs 60
 peerdescent run dsgd --format csv > trace.csv
 
-Exit status: 0 done, 1 diverged, 2 bad input, 130 interrupted by Ctrl-C (what was recorded is shown and written).""",
+Over processes, one a node: torchrun --nproc-per-node 20 -m peerdescent run gt-hsgd --engine torch --out runs/a
+
+Exit status: 0 done, 1 diverged, 2 bad input, 3 another process is lost, 130 interrupted by Ctrl-C (what was recorded
+is shown and written).""",
 )
 @with_options
 def run_command(
@@ -91,12 +96,14 @@ def run_command(
     require(selector is not None, "no method: name one, as in peerdescent run gt-hsgd (see peerdescent list methods)")
     assert selector is not None
     file.pop("method", None)
-    options = settings.settle(file, given)
+    options, process = _join(settings.settle(file, given))
     parse(selector)
-    folder = _folder(options)
+    folder = _folder(options, process)
     with console.waiting(f"loading {options.data}", options.quiet):
-        problem, network = settings.experiment(options)
-    trace = _run(selector, options, problem, network, resume=folder if resume else None)
+        problem, network = settings.experiment(options, process if options.engine == "torch" else None)
+    if folder and options.engine == "torch":  # what a process that comes back needs to know
+        settings.write(folder / "config.toml", options, method=selector)
+    trace = _run(selector, options, problem, network, process, resume)
     console.result(options.format, trace.table, console.trace, method=selector, status=trace.status)
     if folder:
         _write(folder, selector, options, trace)
@@ -136,10 +143,10 @@ def compare_command(
     parsed = [str(parse(selector)) for selector in selectors]
     for index, selector in enumerate(selectors):
         require(parsed[index] not in parsed[:index], f"{selector} is given twice: leave one out, or change a parameter")
-    options = settings.settle(file, given)
-    folder = _folder(options)
+    options, process = _join(settings.settle(file, given))
+    folder = _folder(options, process)
     with console.waiting(f"loading {options.data}", options.quiet):
-        problem, network = settings.experiment(options)
+        problem, network = settings.experiment(options, process if options.engine == "torch" else None)
     for selector in selectors:
         check(parse(selector), problem, network)
     traces: dict[str, Trace] = {}
@@ -245,11 +252,39 @@ def _earlier(config: str | None, method: str | None, given: Mapping[str, Any]) -
     return file
 
 
-def _run(selector: str, options: Options, problem: Problem, network: Network, resume: Path | None = None) -> Trace:
+def _join(options: Options) -> tuple[Options, int]:
+    """Meet the other processes of the engine, where it has any; all but number 0 are silent and write no results."""
+    if options.engine in ("stacked", "debug"):
+        return options, 0
+    from peerdescent.engines import connect
+
+    process = connect(options.engine)
+    if process:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    return replace(options, quiet=options.quiet or process > 0), process
+
+
+def _checkpoint(options: Options, process: int, resume: bool) -> Path | None:
+    """The folder of this process's checkpoints; those of a run that is not to be continued are removed."""
+    if options.out is None or options.engine != "torch":
+        return None
+    from peerdescent import checkpoint
+
+    place = Path(options.out) / "checkpoint" / f"rank-{process}"
+    if not resume and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+        checkpoint.clear(place)
+    return place
+
+
+def _run(
+    selector: str, options: Options, problem: Problem, network: Network, process: int = 0, resume: bool | None = None
+) -> Trace:
+    """One run; `resume` is None where checkpoints are not wanted."""
     from peerdescent import run
     from peerdescent.methods import parse
     from peerdescent.record import Grid
 
+    earlier = Path(options.out) if resume and options.out else None
     with console.waiting(f"compiling {selector}", options.quiet) as spinner:
         return run(
             parse(selector),
@@ -262,13 +297,14 @@ def _run(selector: str, options: Options, problem: Problem, network: Network, re
             precision=options.precision,
             record=Grid(options.record, options.grid, not options.skip_stationarity),
             progress=console.Compiled(spinner) if spinner else False,
-            resume=resume,
+            resume=earlier if options.engine != "torch" or (earlier and (earlier / "summary.json").is_file()) else None,
+            checkpoint=None if resume is None else _checkpoint(options, process, resume),
         )
 
 
-def _folder(options: Options) -> Path | None:
+def _folder(options: Options, process: int) -> Path | None:
     """The folder to write to, made now: a long run should not end with finding that it cannot be."""
-    if options.out is None:
+    if options.out is None or process:
         return None
     folder = Path(options.out)
     require(not folder.is_file(), f"--out {folder} is a file: give a folder")
@@ -329,6 +365,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             code = app(args=arguments, prog_name="peerdescent", standalone_mode=False)
         except usage_error as error:
             code = _refuse(error.format_message())
+        except PeerLost as error:
+            console.say(str(error), "lost")
+            code = 3
         except OSError as error:
             code = _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except ValueError as error:

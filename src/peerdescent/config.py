@@ -13,7 +13,7 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
@@ -173,8 +173,8 @@ def settle(file: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
     return Options(**values)
 
 
-def experiment(options: Options) -> tuple[Problem, Network]:
-    """The problem and the network that the options describe."""
+def experiment(options: Options, node: int | None = None) -> tuple[Problem, Network]:
+    """The problem and the network that the options describe; with `node`, of the data that node's alone."""
     from peerdescent import datasets, problems, topology
     from peerdescent.network import Network
 
@@ -188,7 +188,10 @@ def experiment(options: Options) -> tuple[Problem, Network]:
         positive=options.positive and [_class(text) for text in options.positive.split(",")],
     )
     partition = data.partition(options.nodes, by=options.partition, seed=seed, concentration=options.concentration)
-    return problems.logistic(partition, options.strength, options.regulariser), network
+    if node is None:
+        return problems.logistic(partition, options.strength, options.regulariser), network
+    own = problems.logistic(partition.only(node), options.strength, options.regulariser)
+    return replace(own, nodes=partition.nodes, samples=float(partition.sizes.mean()), held=node), network
 
 
 def _class(text: str) -> int | str:

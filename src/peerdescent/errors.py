@@ -39,3 +39,7 @@ def whole(name: str, value: Any, least: int) -> int:
 
 class NotFinite(ArithmeticError):
     """A value that is not finite, with the node, step and stage it appeared at; `run` turns it into a status."""
+
+
+class PeerLost(ConnectionError):
+    """Another process is gone or silent; the message names its rank, and the step."""

@@ -43,6 +43,7 @@ def run(
     record: int | Grid | Iterable[int] = 100,
     progress: Any = None,
     resume: Trace | str | Path | None = None,
+    checkpoint: str | Path | None = None,
 ) -> Trace:
     """Run a method on a problem over a network.
 
@@ -52,7 +53,8 @@ def run(
     where the device has such units. `record` is a number of points, spread evenly over the epochs or steps, a
     `record.Grid`, or a list of steps. `progress` is True, False, None (a bar on a terminal only) or an object with
     `begin`, `update`, `end`. `resume` continues an earlier trace or run folder to a larger number of
-    steps.
+    steps. `checkpoint` is a folder of this process's own, where the state is kept at every record; the run goes on from
+    the newest checkpoint there that is whole and that every process of the run has, if there is one.
 
     Ctrl-C ends the run with what was recorded so far and status `interrupted`; a loss that is not finite, or beyond a
     thousand times the first, ends it as `diverged`.
@@ -67,10 +69,12 @@ def run(
     import jax
 
     from peerdescent import engines
+    from peerdescent.meeting import agree
     from peerdescent.method import Method
     from peerdescent.progress import choose
     from peerdescent.record import Grid, recording_steps, visited
 
+    process = engines.connect(engine)
     require(
         isinstance(method, Method),
         f"method is a {type(method).__name__}: give a Method, as from peer.methods.gt_hsgd()",
@@ -96,22 +100,27 @@ def run(
             seed=seed,
             precision=precision,
             engine=engine,
-            values=digest(problem.data, [(W.indptr, W.indices, W.data) for W in network.matrices], start),
+            values=digest(problem.data, matrices_of(network), start),
         )
         machine = engines.make(engine, method, problem, network, seed, dtype)
         keeper = _Keeper(machine, problem, books, dtype, start, identity)
         keeper.stationarity = record.stationarity if isinstance(record, Grid) else True
-        bar = choose(progress)
+        agree(facts(identity, grid, digest(matrices_of(network), start)), machine.gather)
+        bar = choose(False if process else progress)
         bar.begin(method.name, total)
         try:
             keeper.warm_up()
-            if resume is None:
+            if checkpoint is not None and keeper.recover(Path(checkpoint)):
+                grid = [keeper.step, *(step for step in grid if step > keeper.step)]
+            elif resume is None:
                 keeper.begin(visited(seed, -1, 0, problem.nodes))
             else:
                 grid = keeper.resume(resume, grid)
             bar.update(keeper.step, keeper.loss)
             for left, right in pairwise(grid):
                 keeper.advance(right, visited(seed, left, right, problem.nodes))
+                if checkpoint is not None:
+                    keeper.save(Path(checkpoint))
                 bar.update(right, keeper.loss)
                 if keeper.diverged():
                     return keeper.trace(Status.diverged, f"loss {keeper.loss:g} at step {right}")
@@ -167,9 +176,7 @@ class _Keeper:
         import numpy as np
 
         trace = earlier if isinstance(earlier, Trace) else Trace.load(earlier)
-        for name, mine in asdict(self.identity).items():
-            theirs = getattr(trace.identity, name)
-            require(mine == theirs, f"cannot resume: {name} is {mine!r} here and was {theirs!r} in the earlier run")
+        self._check_same(asdict(trace.identity))
         require(trace.status != Status.diverged, "cannot resume a run that diverged: start again with a smaller step")
         require(trace.steps < grid[-1], f"nothing to resume: the earlier run has {trace.steps} of {grid[-1]} steps")
         state = None
@@ -180,13 +187,47 @@ class _Keeper:
         self.kept = Kept(rows, trace.x, trace.x_tilde, state)
         return [self.step, *(step for step in grid if step > self.step)]
 
-    def advance(self, until: int, move: tuple[int, int] | None) -> None:
+    def save(self, folder: Path) -> None:
+        """Write what this process needs to go on from the last record."""
         import jax
-        import jax.numpy as jnp
         import numpy as np
 
+        from peerdescent import checkpoint
+
+        local = jax.tree.leaves(self.machine.scatter(self.kept.state))
+        arrays = {f"state/{k}": np.asarray(leaf) for k, leaf in enumerate(local)} | {"x_tilde": self.kept.x_tilde}
+        checkpoint.save(folder, self.step, arrays, {"identity": asdict(self.identity), "rows": self.kept.rows})
+
+    def recover(self, folder: Path) -> bool:
+        """Take up the newest checkpoint that is whole in every process; False where there is none."""
+        import jax
+        import numpy as np
+
+        from peerdescent import checkpoint
+
+        have = np.full(checkpoint.KEPT, -1)
+        found = checkpoint.steps(folder)
+        have[: len(found)] = found
+        everywhere = np.asarray(self.machine.gather(have)).reshape(-1, len(have))
+        common = set.intersection(*(set(row) for row in everywhere.tolist())) - {-1}
+        if not common:
+            return False
+        arrays, facts = checkpoint.load(folder, max(common))
+        self._check_same(facts["identity"])
+        like = self.machine.start(self.x0)
+        local = [arrays[f"state/{k}"] for k in range(len(jax.tree.leaves(like)))]
+        state = self.machine.gather(jax.tree.unflatten(jax.tree.structure(like), local))
+        self.kept = Kept(facts["rows"], state.x, arrays["x_tilde"], state)
+        return True
+
+    def _check_same(self, earlier: dict[str, Any]) -> None:
+        for name, mine in asdict(self.identity).items():
+            theirs = earlier[name]
+            require(mine == theirs, f"cannot resume: {name} is {mine!r} here and was {theirs!r} in the earlier run")
+
+    def advance(self, until: int, move: tuple[int, int] | None) -> None:
         x_tilde, seconds, step = self.kept.x_tilde, self.kept.rows[-1]["seconds"], self.step
-        state = None if self.kept.state is None else jax.tree.map(jnp.array, self.kept.state)
+        state = None if self.kept.state is None else self.machine.scatter(self.kept.state)
         for stop in sorted({until, *(move or ())[:1]}):
             clock = time.perf_counter()
             if state is None:
@@ -195,8 +236,8 @@ class _Keeper:
             seconds += time.perf_counter() - clock
             step = stop
             if move and stop == move[0]:
-                x_tilde = np.array(state.x[move[1]])
-        kept = jax.tree.map(np.array, state)
+                x_tilde = self.machine.gather(state.x)[move[1]].copy()
+        kept = self.machine.gather(state)
         self._record(until, kept.x, kept, x_tilde, seconds)
 
     def _record(self, step: int, x: np.ndarray, state: Any, x_tilde: np.ndarray, seconds: float) -> None:
@@ -224,6 +265,30 @@ class _Keeper:
 
         rows, x, x_tilde, state = self.kept
         return Trace(pd.DataFrame(rows), x, x_tilde, status, self.identity, message, self.compiling, state)
+
+
+def matrices_of(network: Network) -> list[Any]:
+    """The arrays of all W."""
+    return [(W.indptr, W.indices, W.data) for W in network.matrices]
+
+
+def facts(identity: Identity, grid: list[int], shared: str) -> dict[str, Any]:
+    """What all processes of one run have to agree on: all but the data, of which each has its own."""
+    import hashlib
+
+    import jax
+
+    import peerdescent
+
+    recorded = hashlib.sha256(repr(grid).encode()).hexdigest()[:16]
+    return {
+        "version": peerdescent.__version__,
+        "jax": jax.__version__,
+        **{name: value for name, value in asdict(identity).items() if name != "values"},
+        "weights and x_0": shared,
+        "steps": grid[-1],
+        "records": recorded,
+    }
 
 
 def diverged(loss: float, first: float) -> bool:

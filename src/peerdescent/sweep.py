@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peerdescent.errors import require, unknown, whole
 from peerdescent.rows import Rows
-from peerdescent.run import check, check_kinds, diverged, matrix_precision, open_books, starting_point, total_steps
+from peerdescent.run import (
+    check,
+    check_kinds,
+    diverged,
+    matrices_of,
+    matrix_precision,
+    open_books,
+    starting_point,
+    total_steps,
+)
 from peerdescent.trace import Status, digest
 
 if TYPE_CHECKING:
@@ -104,7 +113,7 @@ def sweep(
         "budget": f"{steps} steps" if steps is not None else f"{_short(epochs)} epochs",
         "at": [float(a) for a in asked],
         "precision": table.precision,
-        "values": digest(problem.data, [(W.indptr, W.indices, W.data) for W in network.matrices], start),
+        "values": digest(problem.data, matrices_of(network), start),
     }
     folder = None if out is None else Path(out)
     if folder is not None:

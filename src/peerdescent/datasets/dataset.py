@@ -205,6 +205,10 @@ class Partition:
         """The number of rows at each node, (n,)."""
         return np.array([len(part) for part in self.indices])
 
+    def only(self, node: int) -> Partition:
+        """One node's rows, as a partition over that node alone."""
+        return Partition(self.dataset, (self.indices[node],))
+
     @property
     def dimension(self) -> int:
         """The number of features, p."""

@@ -50,6 +50,8 @@ def remember() -> None:
 ENGINES = {
     "stacked": "all nodes in one array, compiled; simulation on CPU or GPU",
     "debug": "a Python loop over nodes, no compilation; names node, step and stage of an error",
+    "sharded": "nodes over the devices of a JAX mesh, one or many hosts",
+    "torch": "a process a node, with its own data; started by torchrun",
 }
 
 
@@ -68,14 +70,29 @@ class Engine(Protocol):
     def evaluate(self, x: Any, stationarity: bool = True) -> dict[str, float]:
         """loss, grad_norm, stationarity (if wanted) and consensus at iterates x (n, p)."""
 
+    def gather(self, state: Any) -> Any:
+        """The same tree for all nodes in NumPy arrays (n, p), on every process; a copy that nothing changes later."""
+
+    def scatter(self, kept: Any) -> Any:
+        """The state that `gather` made a copy of, and again a copy."""
+
+
+def connect(name: str) -> int:
+    """Join the other processes of a run, where the engine has any; the number of this one, 0 writes files and shows."""
+    join = getattr(_module(name), "connect", None)
+    return 0 if join is None else int(join())
+
 
 def make(name: str, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> Engine:
     """The engine of that name, ready to start."""
+    engine: Engine = getattr(_module(name), name.capitalize())(method, problem, network, seed, dtype)
+    return engine
+
+
+def _module(name: str) -> Any:
     if name not in ENGINES:
         raise unknown("engine", name, ENGINES)
-    kind = getattr(import_module(f"peerdescent.engines.{name}"), name.capitalize())
-    engine: Engine = kind(method, problem, network, seed, dtype)
-    return engine
+    return import_module(f"peerdescent.engines.{name}")
 
 
 PROGRAMS, LARGE = 3, 16

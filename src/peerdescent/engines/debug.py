@@ -116,5 +116,11 @@ class Debug:
         with np.errstate(all="ignore"):
             return {k: float(v) for k, v in metrics(x, np.array(values), np.array(grads)).items()}
 
+    def gather(self, state: Any) -> Any:
+        """A copy."""
+        return jax.tree.map(np.array, state)
+
+    scatter = gather
+
     def _exact(self, x: jax.Array, i: int) -> tuple[jax.Array, jax.Array]:
         return self.oracle.exact(x, self.held[i])

@@ -6,14 +6,16 @@ Configurations share their samples, so a minibatch gradient is one matrix produc
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from scipy import sparse
 
 from peerdescent.method import Calls, Method
 from peerdescent.network import Network
@@ -36,6 +38,8 @@ class Program(NamedTuple):
     """For each leaf of the state, the first one that is always equal to it; only that one is carried."""
     many: bool = False
     """Whether vectors have a configuration axis."""
+    axis: str | None = None
+    """The axis of a mesh over which nodes lie, where each device runs this program for its own ones."""
 
 
 class Dense(NamedTuple):
@@ -68,8 +72,7 @@ class Gather(NamedTuple):
         """sum_j w_ij x_j over the neighbours of i, one neighbour at a time."""
         neighbours, weights = _turn(self.neighbours, t), _turn(self.weights, t)
         weights = weights.reshape(*weights.shape, *[1] * (x.ndim - 1))
-        heard = (weights[:, k] * x[neighbours[:, k]] for k in range(neighbours.shape[1]))
-        return sum(heard, start=jnp.zeros_like(x))
+        return reduce(add, (weights[:, k] * x[neighbours[:, k]] for k in range(neighbours.shape[1])))
 
 
 class Sample(NamedTuple):
@@ -140,7 +143,8 @@ class Net:
         request = self.calls.take(), batch
         if request in self.drawn and not self.rare:
             return Sample(self.drawn[request], batch)
-        return Sample(draw(self.program.oracle, self.data, self.seed, self.t, *request), batch)
+        program = self.program
+        return Sample(draw(program.oracle, self.data, self.seed, self.t, *request, program.axis), batch)
 
     def grad(self, x: Any, sample: Sample) -> Any:
         """Every node's minibatch gradient."""
@@ -219,9 +223,11 @@ class Net:
         return lax.fori_loop(0, (self.due.sum() + size - 1) // size, block, jnp.zeros_like(x))
 
 
-def draw(oracle: Oracle, data: Any, seed: Any, t: Any, call: int, batch: int) -> Any:
-    """The samples of all nodes in iteration t."""
+def draw(oracle: Oracle, data: Any, seed: Any, t: Any, call: int, batch: int, axis: str | None = None) -> Any:
+    """The samples of all nodes in iteration t, or of those on this device of a mesh with that axis."""
     nodes = jnp.arange(jax.tree.leaves(data)[0].shape[0])
+    if axis is not None:
+        nodes += lax.axis_index(axis) * len(nodes)
     return jax.vmap(partial(oracle.draw, batch=batch))(node_keys(seed, nodes, t, call), data)
 
 
@@ -265,19 +271,25 @@ def number(value: Any, dtype: Any) -> jax.Array:
 
 
 def weights_of(network: Network, dtype: Any) -> Dense | Gather:
-    """W as the program uses it: as a matrix, or as lists of neighbours where it is sparse."""
-    heard = [np.diff(matrix.indptr) for matrix in network.matrices]
+    """W as the program uses it."""
+    return jax.tree.map(jnp.asarray, packed(network.matrices, dtype))
+
+
+def packed(matrices: Sequence[sparse.csr_array], dtype: Any) -> Dense | Gather:
+    """Weights in NumPy arrays: as matrices, or as lists of neighbours where they are sparse."""
+    heard = [np.diff(matrix.indptr) for matrix in matrices]
     widest = max(int(h.max()) for h in heard)
+    rows, columns = matrices[0].shape
     # Measured on a CPU, n = 20 to 1,024: a gather wins where W is less than a quarter full. For GPUs 8 is a guess.
-    if network.n <= (4 if jax.default_backend() == "cpu" else 8) * widest:
-        return Dense(jnp.asarray(np.stack([matrix.toarray() for matrix in network.matrices]), dtype))
-    neighbours = np.zeros((network.period, network.n, widest), dtype=np.int32)
-    weights = np.zeros((network.period, network.n, widest))
-    for turn, (matrix, counts) in enumerate(zip(network.matrices, heard, strict=True)):
-        row = np.repeat(np.arange(network.n), counts)
+    if columns <= (4 if jax.default_backend() == "cpu" else 8) * widest:
+        return Dense(np.stack([matrix.toarray() for matrix in matrices]).astype(dtype))
+    neighbours = np.zeros((len(matrices), rows, widest), dtype=np.int32)
+    weights = np.zeros((len(matrices), rows, widest), dtype)
+    for turn, (matrix, counts) in enumerate(zip(matrices, heard, strict=True)):
+        row = np.repeat(np.arange(rows), counts)
         slot = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], counts)
         neighbours[turn, row, slot], weights[turn, row, slot] = matrix.indices, matrix.data
-    return Gather(jnp.asarray(neighbours), jnp.asarray(weights, dtype))
+    return Gather(neighbours, weights)
 
 
 def _turn(a: jax.Array, t: Any) -> jax.Array:

@@ -38,15 +38,22 @@ EVALUATED_AT_ONCE = 1 << 24
 class Stacked:
     """The engine: `start` performs iteration 0, `advance` later ones, `evaluate` measures."""
 
+    axis: str | None = None
+    weights: Any
+
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
         self.numbers = {name: number(value, dtype) for name, value in method.numbers.items()}
-        self.data, self.seed = on_device(problem, dtype), jnp.uint32(seed)
-        self.weights, books = weights_of(network, dtype), Books(method, problem.samples, [0.0])
-        self.program, self.requests = Program(method.pattern, problem.oracle, books.twins), books.requests
+        self.seed, books = jnp.uint32(seed), Books(method, problem.samples, [0.0])
+        self.place(problem, network, dtype)
+        self.program = Program(method.pattern, problem.oracle, books.twins, axis=self.axis)
+        self.requests = books.requests
         self.chunk = chunk_of(problem.oracle, self.data, self.requests)
         self.drawn: tuple[int, Any] | None = None
-        small = is_small(problem, self.weights.width, self.requests)
-        self.step = _advance_small if small else _advance
+        self.small = is_small(problem, self.weights.width, self.requests)
+
+    def place(self, problem: Problem, network: Network, dtype: Any) -> None:
+        """Put the nodes' data and the weights where they are used."""
+        self.data, self.weights = on_device(problem, dtype), weights_of(network, dtype)
 
     def warm_up(self, x0: np.ndarray, stationarity: bool = True) -> None:
         """Start, advance by nothing and evaluate: the programs are then compiled."""
@@ -71,19 +78,27 @@ class Stacked:
         found = _evaluate(self.program.oracle, stationarity, jnp.asarray(x), self.data)
         return {k: float(v) for k, v in found.items()}
 
+    def gather(self, state: Any) -> Any:
+        """A copy in NumPy arrays (n, p)."""
+        return jax.tree.map(np.array, state)
+
+    def scatter(self, kept: Any) -> Any:
+        """A copy on the device, since `advance` consumes it."""
+        return jax.tree.map(jnp.array, kept)
+
     def _ahead(self, t: int) -> tuple[int, Any]:
         """The samples drawn ahead that cover iteration t, and the iteration they begin with; kept between intervals."""
         if self.drawn is None or not 0 <= t - self.drawn[0] < self.chunk:
-            draws = {
-                request: draw_ahead(self.program.oracle, *request, self.chunk, self.data, self.seed, np.int32(t))
-                for request in self.requests
-            }
-            self.drawn = t, draws
+            self.drawn = t, {request: self._draw(*request, np.int32(t)) for request in self.requests}
         return self.drawn
+
+    def _draw(self, call: int, batch: int, t: np.int32) -> Any:
+        return draw_ahead(self.program.oracle, call, batch, self.chunk, self.data, self.seed, t)
 
     def _advance(self, state: Any, t: int, count: int, first: int, ahead: Any) -> Any:
         values = self.numbers, self.data, self.weights, self.seed, ahead
-        return self.step(self.program, *values, state, np.array([first, t - first, count], np.int32))
+        advance = _advance_small if self.small else _advance
+        return advance(self.program, *values, state, np.array([first, t - first, count], np.int32))
 
 
 _start = jax.jit(begin, static_argnums=0)
@@ -92,10 +107,12 @@ _advance_small = jax.jit(interval, static_argnums=0, donate_argnums=6, compiler_
 
 
 # A program of its own, since all methods that ask for the same samples share it.
-@partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def draw_ahead(oracle: Oracle, call: int, batch: int, chunk: int, data: Any, seed: Any, t: jax.Array) -> Any:
+@partial(jax.jit, static_argnums=(0, 1, 2, 3), static_argnames="axis")
+def draw_ahead(
+    oracle: Oracle, call: int, batch: int, chunk: int, data: Any, seed: Any, t: Any, axis: str | None = None
+) -> Any:
     """The samples of iterations t, ..., t + chunk - 1."""
-    return jax.vmap(lambda s: draw(oracle, data, seed, s, call, batch))(t + jnp.arange(chunk))
+    return jax.vmap(lambda s: draw(oracle, data, seed, s, call, batch, axis))(t + jnp.arange(chunk))
 
 
 def is_small(problem: Problem, width: int, requests: tuple[tuple[int, int], ...]) -> bool:
@@ -119,10 +136,18 @@ def _small_is_known() -> bool:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _evaluate(oracle: Oracle, stationarity: bool, x: jax.Array, data: Any) -> dict[str, jax.Array]:
+    return measured(oracle, stationarity, x, data)
+
+
+def measured(
+    oracle: Oracle, stationarity: bool, x: jax.Array, data: Any, axis: str | None = None
+) -> dict[str, jax.Array]:
+    """The metrics at iterates x (n, p) of all nodes; `data` are of all, or of those on this device of a mesh."""
     points = x.mean(axis=0, keepdims=True)
     if stationarity:
         points = jnp.concatenate([points, x])
-    return metrics(x, *everywhere(oracle, points, data))
+    found = everywhere(oracle, points, data)
+    return metrics(x, *(found if axis is None else lax.pmean(found, axis)))
 
 
 def everywhere(oracle: Oracle, points: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:

@@ -7,7 +7,7 @@ share one compiled program.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -41,8 +41,8 @@ class Problem:
     """Minimise F = (1/n) sum_i f_i, where node i holds the i-th slice of every array in `data`.
 
     `samples` is m, the mean number of samples a node holds, or None where they come for ever. `start` is the default
-    x_0. `smoothness` (L) and `variance` (nu_i^2, one a node) are given where they are known. The functions below
-    compute in float64.
+    x_0. `smoothness` (L) and `variance` (nu_i^2, one a node) are given where they are known. With `held`, `data` is
+    that node's slice alone, as in a process that holds no more. The functions below compute in float64.
     """
 
     name: str
@@ -55,6 +55,20 @@ class Problem:
     smoothness: float | None = None
     variance: np.ndarray | None = field(default=None, repr=False)
     unflatten: Any = field(default=None, repr=False)
+    held: int | None = None
+
+    def only(self, node: int) -> Problem:
+        """The same problem for a process that holds the data of one node and of no other."""
+        if self.held is None:
+            part = jax.tree.map(lambda a: np.array(a[node : node + 1]), self.data)
+            return replace(self, data=part, held=node)
+        require(self.held == node, f"this process holds the data of node {self.held}: it has none of node {node}")
+        return self
+
+    def part(self, node: int) -> Any:
+        """What that node holds."""
+        own = self.only(node).data if self.held is not None else self.data
+        return jax.tree.map(lambda a: a[0 if self.held is not None else node], own)
 
     def loss(self, x: Any) -> float:
         """F(x) at one point x (p,)."""
@@ -71,6 +85,7 @@ class Problem:
 
     def stochastic_grads(self, x: Any, *, batch: int = 1, seed: int = 0, draw: int = 0) -> np.ndarray:
         """The minibatch gradients (n, p) at x (p,) or (n, p), on the samples of draw number `draw`."""
+        self._whole()
         with jax.enable_x64(True):
             keys = node_keys(jnp.uint32(seed), jnp.arange(self.nodes), jnp.uint32(draw))
             x = self._points(x)
@@ -78,10 +93,14 @@ class Problem:
 
     def exact(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
         """All f_i (n,) and their gradients (n, p) at one point (p,) or at one point a node (n, p)."""
+        self._whole()
         with jax.enable_x64(True):
             x = self._points(x)
             values, grads = _exact(self.oracle, x, cast(self.data, x.dtype))
             return np.asarray(values), np.asarray(grads)
+
+    def _whole(self) -> None:
+        require(self.held is None, f"this process holds the data of node {self.held} alone: ask where all data are")
 
     def _points(self, x: Any) -> jax.Array:
         x = jnp.asarray(x, dtype=float)

@@ -1,0 +1,185 @@
+"""A small convolutional network in eight processes, each of which holds two of the ten digits (one of them three).
+
+GT-HSGD, GT-DSGD and DSGD over the exponential graph beside PyTorch's DistributedDataParallel, at equal gradient cost: a
+step of GT-HSGD takes two gradients, so it makes half the steps. The digits are MNIST where the folder PEERDESCENT_DATA
+has it, else those that come with scikit-learn. Methods are given as on the command line of peerdescent.
+Run: torchrun --nproc-per-node 8 examples/torch_mnist.py --out runs/mnist
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import torch
+import torch.distributed as dist
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+import peerdescent as peer
+from peerdescent.links import connect
+from peerdescent.record import Books
+from peerdescent.torch import DecentralizedOptimizer
+
+METHODS = ("gt-hsgd[alpha=0.1,beta=0.1]", "gt-dsgd[alpha=0.1]", "dsgd[alpha=0.1]", "ddp[alpha=0.1]")
+NODES, TESTED = 8, {"mnist": 10_000, "digits": 297}
+
+
+class Digits(NamedTuple):
+    """What one process holds: its own rows to train on, and its share of those that test."""
+
+    images: Tensor
+    labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+
+
+def load(rank: int, world: int) -> Digits:
+    """Rows sorted by label and cut into equal pieces; the last rows of the set are for testing."""
+    name = "mnist" if os.environ.get("PEERDESCENT_DATA") else "digits"
+    data = peer.datasets.load(name, labels="classes", normalise=False)
+    cut, side = len(data) - TESTED[name], round(data.dimension**0.5)
+    images, labels = torch.tensor(data.features).view(-1, 1, side, side), torch.tensor(data.labels)
+    train = peer.datasets.Dataset(data.features[:cut], data.labels[:cut], name)
+    rows = torch.from_numpy(train.partition(world, by="label").indices[rank])
+    share = slice(cut + rank, None, world)
+    return Digits(images[rows], labels[rows], images[share].clone(), labels[share].clone())
+
+
+def network_for(side: int) -> nn.Module:
+    """Two convolutions and a linear layer: 10,330 parameters for images of 28 x 28."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(16 * (side // 4) ** 2, 10)),
+    )
+
+
+class Trainer:
+    """One process's part in training a model by one method; `spent` counts gradients of single rows."""
+
+    def __init__(self, selector: str, digits: Digits, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.digits, self.spent, self.steps, self.seconds = digits, 0, 0, 0.0
+        self.model = network_for(digits.images.shape[-1])
+        self.wrapped, self.optimizer = self.model, None
+        self.draws = torch.Generator().manual_seed(1000 * seed + self.rank)
+        name, values = peer.methods.split(selector)
+        if name == "ddp":
+            self.wrapped = nn.parallel.DistributedDataParallel(self.model)
+            self.plain = torch.optim.SGD(self.wrapped.parameters(), lr=values["alpha"])
+        else:
+            graph = peer.Network(peer.topology.exponential(self.world))
+            self.optimizer = DecentralizedOptimizer(self.model, peer.methods.parse(selector), graph)
+
+    def step(self, batch: int) -> None:
+        """One step on rows drawn from this process's own, timed."""
+        rows = torch.randint(len(self.digits.labels), (batch,), generator=self.draws)
+        images, labels = self.digits.images[rows], self.digits.labels[rows]
+        clock = time.perf_counter()
+
+        def loss() -> Tensor:
+            self.spent += batch
+            return nn.functional.cross_entropy(self.wrapped(images), labels)
+
+        if self.optimizer:
+            self.optimizer.step(loss)
+        else:
+            self.plain.zero_grad()
+            loss().backward()
+            self.plain.step()
+        self.seconds += time.perf_counter() - clock
+        self.steps += 1
+
+    @property
+    def bytes(self) -> float:
+        """Sent by this process; for DistributedDataParallel what a ring all-reduce sends, which is not measured."""
+        if self.optimizer:
+            return self.optimizer.bytes_sent
+        size = sum(p.numel() * p.element_size() for p in self.model.parameters())
+        return self.steps * 2 * (self.world - 1) / self.world * size
+
+    @torch.no_grad()
+    def record(self) -> dict[str, Any]:
+        """Loss on all rows that train and accuracy on those that test, of the consensus model."""
+        judged = network_for(self.digits.images.shape[-1])
+        judged.load_state_dict(self.optimizer.average_parameters() if self.optimizer else self.model.state_dict())
+        images, labels, test_images, test_labels = self.digits
+        parts = zip(images.split(1000), labels.split(1000), strict=True)
+        loss = sum(float(nn.functional.cross_entropy(judged(x), y, reduction="sum")) for x, y in parts)
+        right = int((judged(test_images).argmax(dim=1) == test_labels).sum())
+        sums = torch.tensor([loss, len(labels), right, len(test_labels)], dtype=torch.float64)
+        dist.all_reduce(sums)  # and so all start the clock again together
+        figures = {"samples": self.spent, "step": self.steps, "seconds": self.seconds}
+        return {**figures, "loss": float(sums[0] / sums[1]), "accuracy": float(sums[2] / sums[3]), "bytes": self.bytes}
+
+
+def train(selector: str, digits: Digits, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The records of one method, from the start to the end of its budget."""
+    trainer = Trainer(selector, digits, options.seed)
+    rows = [trainer.record()]
+    for k in range(1, options.records + 1):
+        while trainer.spent < k * options.samples / options.records:
+            trainer.step(options.batch)
+        rows.append(trainer.record())
+    return [{"method": selector, **row} for row in rows]
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Accuracy and loss against gradients."""
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    for axes, column in zip(figure.subplots(1, 2), ("accuracy", "loss"), strict=True):
+        for k, (name, rows) in enumerate(table.groupby("method", sort=False)):
+            axes.plot(rows["samples"], rows[column], label=name, color=peer.plot.COLOURS[k], ls=peer.plot.DASHES[k % 4])
+        axes.set(xlabel="gradients a process", ylabel={"accuracy": "accuracy on unseen rows", "loss": "loss"}[column])
+        axes.grid(alpha=0.3)
+    axes.set_yscale("log")
+    axes.legend(fontsize=8)
+    return figure
+
+
+def explain() -> None:
+    """What there is to compare, for those who started one process only."""
+    graph = peer.Network(peer.topology.exponential(NODES))
+    size = 4 * sum(p.numel() for p in network_for(28).parameters())
+    print(f"Start a process a node: torchrun --nproc-per-node {NODES} examples/torch_mnist.py --out runs/mnist")
+    print(f"{graph}; what a process sends in a step, for images of 28 x 28:")
+    for selector in METHODS[:-1]:
+        vectors = Books(peer.methods.parse(selector), None, graph.degree[:1]).vectors(1)
+        print(f"  {selector:<30}{vectors * size / 1e6:.3f} MB")
+    print(f"  {METHODS[-1]:<30}{2 * (NODES - 1) / NODES * size / 1e6:.3f} MB, if it is a ring")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train by each method in turn; rank 0 tells."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("methods", nargs="*", default=METHODS, help="such as 'dsgd[alpha=0.1]' and 'ddp[alpha=0.1]'")
+    parser.add_argument("--out", type=Path, help="folder for mnist.csv and mnist.png")
+    parser.add_argument("--samples", type=int, default=100_000, help="gradients of single rows that a process may take")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--records", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1, help="of PyTorch, in each process")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    connect()
+    digits = load(dist.get_rank(), dist.get_world_size())
+    rows = [row for selector in options.methods for row in train(selector, digits, options)]
+    if dist.get_rank() == 0:
+        table = pd.DataFrame(rows)
+        last = table.groupby("method", sort=False).last()
+        last["ms a step"], last["MB sent"] = 1e3 * last["seconds"] / last["step"], last["bytes"] / 1e6
+        print(last[["samples", "step", "loss", "accuracy", "MB sent", "ms a step"]].round(4).to_string())
+        if options.out:
+            options.out.mkdir(parents=True, exist_ok=True)
+            table.to_csv(options.out / "mnist.csv", index=False)
+            peer.plot.save(draw(table), options.out / "mnist.png")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main() if "RANK" in os.environ else explain()

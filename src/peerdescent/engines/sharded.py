@@ -1,0 +1,258 @@
+"""Nodes over the devices of a mesh, of one host or of many: each device holds some nodes and their data.
+
+A device runs the program of `stacked` for its own nodes. Only `mix` speaks to the others: first the vectors cross that
+somebody needs on another device, each once, in rounds of `lax.ppermute`; then every device weighs what it holds and
+what it has heard. Data never leave their device; metrics need sums over devices and nothing more.
+
+Several processes (`connect`) run the same text side by side, each with the devices it has; process 0 speaks for all.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as Spec
+from scipy import sparse
+
+from peerdescent.engines import stacked
+from peerdescent.engines.colouring import Message, colours
+from peerdescent.engines.program import Dense, Gather, Program, begin, interval, packed
+from peerdescent.errors import require
+from peerdescent.network import Network
+from peerdescent.problems.problem import Oracle, Problem
+
+AXIS = "nodes"
+SAME, FIRST, SECOND = Spec(), Spec(AXIS), Spec(None, AXIS)
+"""Arrays that all devices share, and those that are cut along their first or second axis."""
+
+
+def connect() -> int:
+    """Join the processes of one run, before anything else is asked of JAX, and say which one this is.
+
+    JAX_COORDINATOR_ADDRESS (host:port of process 0), JAX_NUM_PROCESSES and JAX_PROCESS_ID say who they are; without
+    the first there is one process, unless `jax.distributed.initialize` was called by hand. With
+    JAX_COORDINATOR_BIND_ADDRESS process 0 listens on that address alone.
+    """
+    address = os.environ.get("JAX_COORDINATOR_ADDRESS")
+    if address and not jax.distributed.is_initialized():
+        require(":" in address, f"JAX_COORDINATOR_ADDRESS = {address!r}: must be host:port, as in 127.0.0.1:1234")
+        count, own = (_from_environment(name) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
+        require(own < count, f"JAX_PROCESS_ID = {own}: must be below JAX_NUM_PROCESSES = {count}; they count from 0")
+        try:
+            jax.distributed.initialize(num_processes=count, process_id=own)
+        except RuntimeError as error:
+            raise ValueError(
+                f"process {own} of {count} cannot join the others: start all of them with one address, and call "
+                f"peerdescent.engines.sharded.connect() before anything else that uses JAX ({error})"
+            ) from error
+        _greet()
+    return jax.process_index() if jax.distributed.is_initialized() else 0
+
+
+def _greet() -> None:
+    """A first word with all processes. On a CPU the library for it says so on standard output, which is for results."""
+    sys.stdout.flush()
+    results = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        multihost_utils.sync_global_devices("peerdescent")
+    finally:
+        os.dup2(results, 1)
+        os.close(results)
+
+
+def _from_environment(name: str) -> int:
+    value = os.environ.get(name, "")
+    require(value.isdecimal(), f"{name} = {value!r}: must be a whole number where JAX_COORDINATOR_ADDRESS is set")
+    return int(value)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Turn:
+    """One W as the devices use it, k nodes each; every array is cut along its second axis.
+
+    `rounds` are the pairs of devices (source, target) of each round, and `sends` (1, devices, m) the nodes, by their
+    numbers on the device, whose vectors each device sends in it: as many as its longest message has, shorter ones being
+    filled up. `local` are the weights of k nodes for their own k vectors and then for those heard, round after round.
+    """
+
+    local: Dense | Gather
+    sends: tuple[Any, ...]
+    rounds: tuple[tuple[Message, ...], ...] = field(metadata={"static": True})
+
+    def mix(self, x: jax.Array) -> jax.Array:
+        """W x, of the nodes here."""
+        heard = [lax.ppermute(x[send[0, 0]], AXIS, pairs) for send, pairs in zip(self.sends, self.rounds, strict=True)]
+        return self.local.mix(0, jnp.concatenate([x, *heard]))
+
+
+class Permuted(NamedTuple):
+    """The weights of a network, one turn for each W of its period."""
+
+    turns: tuple[Turn, ...]
+
+    @property
+    def width(self) -> int:
+        """How many numbers enter each mixed one."""
+        return max(turn.local.width for turn in self.turns)
+
+    def mix(self, t: Any, x: jax.Array) -> jax.Array:
+        """W_t x; all devices take the same turn."""
+        if len(self.turns) == 1:
+            return self.turns[0].mix(x)
+        return lax.switch(t % len(self.turns), [turn.mix for turn in self.turns], x)
+
+
+def permuted(network: Network, devices: int, dtype: Any) -> Permuted:
+    """The weights of a network whose nodes lie on so many devices, as NumPy arrays."""
+    return Permuted(tuple(_turn(W, devices, dtype) for W in network.matrices))
+
+
+def _turn(W: sparse.csr_array, devices: int, dtype: Any) -> Turn:
+    k, entries = W.shape[0] // devices, W.tocoo()
+    links = list(zip((entries.row // k).tolist(), entries.col.tolist(), strict=True))
+    needed: dict[Message, list[int]] = defaultdict(list)
+    for target, node in sorted(set(links)):
+        if node // k != target:
+            needed[node // k, target].append(node)
+    # The longest first, so that messages of about one length share a round and little is filled up.
+    rounds = colours(sorted(needed, key=lambda message: -len(needed[message])))
+    column = {(device, node): node % k for device, node in links if node // k == device}
+    width, sends = k, []
+    for together in rounds:
+        send = np.zeros((1, devices, max(len(needed[message]) for message in together)), np.int32)
+        for source, target in together:
+            nodes = needed[source, target]
+            send[0, source, : len(nodes)] = np.array(nodes) % k
+            column |= {(target, node): width + slot for slot, node in enumerate(nodes)}
+        width += send.shape[2]
+        sends.append(send)
+    local = sparse.csr_array((entries.data, (entries.row, [column[link] for link in links])), (W.shape[0], width))
+    return Turn(packed([local], dtype), tuple(sends), tuple(map(tuple, rounds)))
+
+
+class Sharded(stacked.Stacked):
+    """The engine: that of `stacked`, with its programs spread over a mesh."""
+
+    axis = AXIS
+
+    def place(self, problem: Problem, network: Network, dtype: Any) -> None:
+        """Every device gets what its own nodes hold and hear."""
+        devices = _devices(problem.nodes)
+        self.mesh = Mesh(np.array(devices), (AXIS,))
+        self.data = self._put(problem.data, FIRST, dtype)
+        self.weights = self._put(permuted(network, len(devices), dtype), SECOND)
+
+    def start(self, x0: np.ndarray) -> Any:
+        """The state after iteration 0."""
+        values = self.numbers, self.data, self.weights, self.seed
+        return _start(self.mesh, self.program, *values, self._put(x0, FIRST))
+
+    def evaluate(self, x: Any, stationarity: bool = True) -> dict[str, float]:
+        """The metrics that need the problem, at iterates x (n, p), which every process has."""
+        found = _evaluate(self.mesh, self.program.oracle, stationarity, np.asarray(x), self.data)
+        return {k: float(v) for k, v in found.items()}
+
+    def gather(self, state: Any) -> Any:
+        """A copy of all nodes' part, in NumPy arrays (n, p), on every process."""
+        if jax.process_count() == 1:
+            return super().gather(state)
+        return multihost_utils.process_allgather(state, tiled=True)
+
+    def scatter(self, kept: Any) -> Any:
+        """A copy with each node's part on its device."""
+        return jax.tree.map(lambda a: self._put(a, _cut(a)), kept)
+
+    def _put(self, tree: Any, spec: Spec, dtype: Any = None) -> Any:
+        def place(a: Any) -> jax.Array:
+            a = np.asarray(a)
+            kind = dtype if dtype is not None and jnp.issubdtype(a.dtype, jnp.floating) else jnp.result_type(a)
+            # A copy of what a device of this process holds, and of nothing else.
+            return jax.make_array_from_callback(
+                a.shape, NamedSharding(self.mesh, spec), lambda index: np.array(a[index], kind)
+            )
+
+        return jax.tree.map(place, tree)
+
+    def _draw(self, call: int, batch: int, t: np.int32) -> Any:
+        return _draw_ahead(self.mesh, self.program.oracle, call, batch, self.chunk, self.data, self.seed, t)
+
+    def _advance(self, state: Any, t: int, count: int, first: int, ahead: Any) -> Any:
+        values = self.numbers, self.data, self.weights, self.seed, ahead
+        advance = _advance_small if self.small else _advance
+        return advance(self.mesh, self.program, *values, state, np.array([first, t - first, count], np.int32))
+
+
+def _devices(nodes: int) -> list[jax.Device]:
+    """Those that share the nodes evenly: as many as can on one host, all of them where there are several processes."""
+    devices = jax.devices()
+    if jax.process_count() > 1:
+        require(
+            nodes % len(devices) == 0,
+            f"{nodes} nodes on {len(devices)} devices of {jax.process_count()} processes: every device holds as many "
+            f"nodes; take a multiple of {len(devices)} nodes, or start other processes",
+        )
+        return devices
+    return devices[: max(count for count in range(1, len(devices) + 1) if nodes % count == 0)]
+
+
+def _cut(a: Any) -> Spec:
+    """A state made by hand may have numbers besides vectors; these are the same everywhere."""
+    return FIRST if np.ndim(a) else SAME
+
+
+# Replication is not checked: a scan that begins with zeros, as metrics have it, would not pass.
+_over = partial(jax.shard_map, check_vma=False)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _start(mesh: Mesh, program: Program, numbers: Any, data: Any, weights: Any, seed: Any, x0: jax.Array) -> Any:
+    alone = program._replace(axis=None)
+    shapes = jax.eval_shape(lambda *values: begin(alone, *values), numbers, data, _Deaf(), seed, x0)
+    where = {"in_specs": (SAME, FIRST, SECOND, SAME, FIRST), "out_specs": jax.tree.map(_cut, shapes)}
+    return _over(partial(begin, program), mesh=mesh, **where)(numbers, data, weights, seed, x0)
+
+
+class _Deaf(NamedTuple):
+    """Weights for asking what a state looks like."""
+
+    def mix(self, t: Any, x: jax.Array) -> jax.Array:
+        return x
+
+
+def _interval(
+    mesh: Mesh, program: Program, numbers: Any, data: Any, weights: Any, seed: Any, ahead: Any, state: Any, clock: Any
+) -> Any:
+    cut = jax.tree.map(_cut, state)
+    where = {"in_specs": (SAME, FIRST, SECOND, SAME, SECOND, cut, SAME), "out_specs": cut}
+    return _over(partial(interval, program), mesh=mesh, **where)(numbers, data, weights, seed, ahead, state, clock)
+
+
+_advance = jax.jit(_interval, static_argnums=(0, 1), donate_argnums=7)
+_advance_small = jax.jit(_interval, static_argnums=(0, 1), donate_argnums=7, compiler_options=stacked.WITHOUT_LIBRARY)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+def _draw_ahead(
+    mesh: Mesh, oracle: Oracle, call: int, batch: int, chunk: int, data: Any, seed: Any, t: jax.Array
+) -> Any:
+    draw = partial(stacked.draw_ahead, oracle, call, batch, chunk, axis=AXIS)
+    return _over(draw, mesh=mesh, in_specs=(FIRST, SAME, SAME), out_specs=SECOND)(data, seed, t)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _evaluate(mesh: Mesh, oracle: Oracle, stationarity: bool, x: jax.Array, data: Any) -> dict[str, jax.Array]:
+    measured = partial(stacked.measured, oracle, stationarity, axis=AXIS)
+    return _over(measured, mesh=mesh, in_specs=(SAME, FIRST), out_specs=SAME)(x, data)

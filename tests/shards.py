@@ -1,0 +1,96 @@
+"""What `test_sharded` runs in processes of their own, since JAX must know its devices before it starts.
+
+`python tests/shards.py FOLDER NODES` runs every case on the sharded engine, in one process or, by the environment, in
+several, and leaves the iterates in FOLDER/PROCESS.npz; what else there is to tell is a line of JSON on standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import peerdescent as peer
+
+NETWORKS = ("ring", "directed-exponential", "one-peer-exponential")
+STEPS = 50
+
+
+def cases(nodes):
+    """All eight methods over a ring, and over directed and changing networks those that allow them."""
+    from conftest import small_quadratic
+
+    problem = small_quadratic(nodes)
+    for topology in NETWORKS:
+        network = peer.Network(peer.topology.build(topology, nodes))
+        for name, entry in peer.methods.METHODS.items():
+            method = entry.build(**({"period": 7} if "period" in entry.build().parameters else {}))
+            if network.is_symmetric or not method.parts[1].symmetric:
+                yield f"{name} {topology}", method, problem, network
+
+
+def iterates(method, problem, network, engine):
+    return peer.run(method, problem, network, steps=STEPS, precision=64, record=2, engine=engine, progress=False).x
+
+
+class Counted(NamedTuple):
+    """A state made by hand, with a plain Python number in it."""
+
+    x: object
+    k: object
+
+
+def by_hand():
+    return peer.Method(lambda x, net: Counted(x, 1), lambda s, net: Counted(net.mix(s.x) + 0.1 * s.k, s.k + 1))
+
+
+def refusal(action):
+    try:
+        action()
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def facts(nodes):
+    """What else the tests ask of one set of devices, beside the iterates."""
+    import jax
+
+    from conftest import Spy, small_logistic
+    from peerdescent.engines.sharded import Sharded
+
+    spy, problem, ring = Spy(), small_logistic(nodes), peer.Network(peer.topology.ring(nodes))
+    method, options = peer.methods.gt_hsgd(0.3, 0.1), {"record": 5, "engine": "sharded", "precision": 64}
+    whole = peer.run(method, problem, ring, steps=40, progress=spy, **options)
+    part = peer.run(method, problem, ring, steps=24, progress=False, **options)
+    resumed = peer.run(method, problem, ring, steps=40, progress=False, resume=part, **options)
+    again = peer.run(by_hand(), problem, ring, steps=9, progress=False, x0=np.arange(5.0), **options)
+    machine = Sharded(method, problem, ring, 0, np.dtype("float32"))
+    odd = [small_logistic(n) for n in (5, 7)]
+    return {
+        "devices": len(jax.devices()),
+        "processes": jax.process_count(),
+        "seen": len(spy.seen),
+        "table": whole.table.drop(columns=["seconds", "tracking"]).to_dict("list"),
+        "x_tilde": whole.x_tilde.tolist(),
+        "resumed": bool(np.array_equal(resumed.x, whole.x) and np.array_equal(resumed.x_tilde, whole.x_tilde)),
+        "by hand": [again.x.tolist(), int(again.state.k)],
+        "held": sorted({s.data.shape[0] for leaf in jax.tree.leaves(machine.data) for s in leaf.addressable_shards}),
+        "used": machine.mesh.size,
+        "refused": [
+            refusal(lambda p=p: peer.run(method, p, peer.Network(peer.topology.ring(p.nodes)), steps=3, **options))
+            for p in odd
+        ],
+    }
+
+
+if __name__ == "__main__":
+    from peerdescent.engines import connect
+
+    own, folder, nodes = connect("sharded"), Path(sys.argv[1]), int(sys.argv[2])
+    found = {name: iterates(*case, "sharded") for name, *case in cases(nodes)}
+    np.savez(folder / f"{own}.npz", **found)
+    print(json.dumps({"number": own} | facts(nodes)))

@@ -1,0 +1,309 @@
+"""What `test_torch_optimizer` runs in processes of their own, one a node of a network of four.
+
+`python tests/torch_worker.py FOLDER`, with the variables that torchrun sets, makes one check after the other and leaves
+what it saw in FOLDER/RANK.npz. FOLDER/inputs.npz has the quadratics, f(x) = x'Qx / 2 + <slope, x>, with another
+slope in each step.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+import peerdescent as peer
+from peerdescent.torch import DecentralizedOptimizer
+
+NODES, STEPS, P = 4, 20, 5
+RING = peer.Network(peer.topology.ring(NODES))
+HYBRID = peer.methods.gt_hsgd(alpha=0.1, beta=0.3)
+DROPPED = peer.compose(peer.estimators.hybrid(beta=0.0), peer.fusions.consensus(alpha=0.1))
+
+
+def cases():
+    """All named methods but gt-sarah and one without a name over a ring; over other networks those that allow them."""
+    named = [entry.build for name, entry in peer.methods.METHODS.items() if name not in ("gt-sarah", "gt-hsgd")]
+    built = [b(period=5, large_batch=1) if "period" in b().parameters else b() for b in named]
+    built += [HYBRID, peer.methods.parse("hybrid*primal-dual[beta=0.3]")]
+    for topology in ("ring", "directed-exponential", "one-peer-exponential"):
+        network = peer.Network(peer.topology.build(topology, NODES))
+        for method in built:
+            if network.is_symmetric or not method.parts[1].symmetric:
+                yield f"{method.name} {topology}", method, network
+
+
+class Bowl(nn.Module):
+    """A point in two pieces, neither of them a vector, and a buffer that counts evaluations."""
+
+    def __init__(self):
+        super().__init__()
+        self.left = nn.Parameter(torch.randn(2, 2, dtype=torch.float64))
+        self.right = nn.Parameter(torch.randn((), dtype=torch.float64))
+        self.register_buffer("calls", torch.tensor(0))
+
+    def forward(self):
+        self.calls += 1
+        return torch.cat([self.left.reshape(-1), self.right.reshape(1)])
+
+
+class Dropped(nn.Module):
+    """A loss whose gradient is the mask of this evaluation times the number of evaluations, wherever it is taken."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(64, dtype=torch.float64))
+        self.register_buffer("calls", torch.tensor(0))
+        self.masks = []
+
+    def forward(self):
+        self.calls += 1
+        left = nn.functional.dropout(self.weight, 0.5)
+        self.masks.append((left != 0).numpy())
+        return left.sum() * self.calls
+
+
+class Worker:
+    def __init__(self, folder):
+        self.folder, self.rank = Path(folder), int(os.environ["RANK"])
+        inputs = np.load(self.folder / "inputs.npz")
+        self.matrices, self.slopes = (torch.from_numpy(inputs[name]) for name in ("matrices", "slopes"))
+        self.seen = {}
+
+    def loss(self, model, t):
+        x = model()
+        return x @ self.matrices[self.rank] @ x / 2 + self.slopes[t, self.rank] @ x
+
+    def bowl(self, method=HYBRID, network=RING):
+        """A bowl that starts where all bowls do, and its optimizer."""
+        torch.manual_seed(7)
+        model = Bowl()
+        return model, DecentralizedOptimizer(model, method, network)
+
+    def walk(self, model, optimizer, steps, schedule=None):
+        """x_{t+1} and the loss at x_t, for every t in `steps`."""
+        points, losses = [], []
+        for t in steps:
+            losses.append(optimizer.step(lambda t=t: self.loss(model, t)).item())
+            points.append(point(model))
+            if schedule:
+                schedule.step()
+        return np.array(points), np.array(losses)
+
+    def methods(self):
+        for name, method, network in cases():
+            model, optimizer = self.bowl(method, network)
+            self.seen["start"] = point(model)
+            self.seen[f"{name} x"], self.seen[f"{name} loss"] = self.walk(model, optimizer, range(STEPS))
+            self.seen[f"{name} bytes"], self.seen[f"{name} calls"] = optimizer.bytes_sent, model.calls
+            assert all(p.grad is None for p in model.parameters())
+
+    def beginnings(self):
+        torch.manual_seed(self.rank)
+        model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+        model[2].requires_grad_(False)
+        model[1].running_mean.normal_()
+        model[1].num_batches_tracked += self.rank
+        self.seen |= {f"before {name}": value.clone() for name, value in model.state_dict().items()}
+        DecentralizedOptimizer(model, HYBRID, RING)
+        self.seen |= {f"after {name}": value.clone() for name, value in model.state_dict().items()}
+
+    def masks(self):
+        model = Dropped()
+        optimizer = DecentralizedOptimizer(model, DROPPED, RING)
+        torch.manual_seed(self.rank)
+        estimates = []
+        for _ in range(6):
+            optimizer.step(model)
+            estimates.append(optimizer.state[model.weight]["2"])
+        self.seen |= {"masks": np.array(model.masks), "estimates": torch.stack(estimates), "dropped": model.calls}
+        self.seen["drawn"] = torch.rand(3)
+        torch.manual_seed(self.rank)
+        for _ in range(6):
+            nn.functional.dropout(model.weight, 0.5)
+        self.seen["expected draw"] = torch.rand(3)
+
+    def statistics(self):
+        torch.manual_seed(self.rank)
+        model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).double()
+        model[2].bias.requires_grad_(False)
+        optimizer = DecentralizedOptimizer(model, HYBRID, RING)
+        self.seen["frozen"] = model[2].bias.detach().clone()
+        plain, batches = copy.deepcopy(model), torch.randn(8, 16, 3, dtype=torch.float64)
+        for batch in batches:
+            for mine, theirs in zip(plain.parameters(), model.parameters(), strict=True):
+                mine.detach().copy_(theirs)
+            plain(batch)
+            optimizer.step(lambda batch=batch: (model(batch) - batch.sum(dim=1, keepdim=True)).square().mean())
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            self.seen[f"statistics {name}"] = getattr(model[1], name).clone()
+            self.seen[f"plain {name}"] = getattr(plain[1], name).clone()
+        model[2].bias.detach().add_(self.rank)  # frozen, so nobody has a say in it
+        averaged = optimizer.average_parameters()
+        self.seen |= {f"own {name}": value.clone() for name, value in model.state_dict().items()}
+        self.seen |= {f"averaged {name}": value for name, value in averaged.items()}
+        model.load_state_dict(averaged)
+
+    def resumed(self):
+        changing = peer.Network(peer.topology.one_peer_exponential(NODES))
+        for method, network in ((peer.methods.d_get(period=3), changing), (HYBRID, RING)):
+            model, optimizer = self.bowl(method, network)
+            schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
+            self.walk(model, optimizer, range(5), schedule)
+            kept = io.BytesIO()
+            torch.save([each.state_dict() for each in (model, optimizer, schedule)], kept)
+            self.seen[f"whole {method.name}"], _ = self.walk(model, optimizer, range(5, 12), schedule)
+            torch.manual_seed(self.rank)
+            model = Bowl()
+            optimizer = DecentralizedOptimizer(model, method, network)
+            schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
+            kept.seek(0)
+            for each, state in zip((model, optimizer, schedule), torch.load(kept, weights_only=True), strict=True):
+                each.load_state_dict(state)
+            self.seen[f"resumed {method.name}"], _ = self.walk(model, optimizer, range(5, 12), schedule)
+
+    def schedules(self):
+        model, optimizer = self.bowl()
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.5)
+        self.seen["scheduled"], _ = self.walk(model, optimizer, range(STEPS), schedule)
+        model, optimizer = self.bowl(peer.methods.dsgd())
+        optimizer.param_groups[0]["lr"] = 0.0
+        model.left.detach().add_(self.rank)
+        self.seen["apart"] = point(model)
+        self.seen["mixed"], _ = self.walk(model, optimizer, range(2))
+        model, optimizer = self.bowl()
+        optimizer.param_groups[0]["beta"] = 1.0
+        self.seen["beta 1"], _ = self.walk(model, optimizer, range(STEPS))
+
+    def closures(self):
+        model, optimizer = self.bowl()
+
+        def conventional(t):
+            optimizer.zero_grad()
+            loss = self.loss(model, t)
+            loss.backward()
+            return loss.item()
+
+        self.seen["backward loss"] = [optimizer.step(lambda t=t: conventional(t)) for t in range(STEPS)]
+        self.seen["backward x"] = point(model)
+
+    def failures(self):
+        model, optimizer = self.bowl()
+        calls = iter((1, 2))
+
+        def failing(t):
+            torch.rand(1)
+            loss = self.loss(model, t)
+            if next(calls) == 2:
+                raise KeyboardInterrupt
+            return loss
+
+        self.walk(model, optimizer, range(3))
+        before = point(model), model.calls.clone(), torch.get_rng_state()
+        try:
+            optimizer.step(lambda: failing(3))
+        except KeyboardInterrupt:
+            after = point(model), model.calls.clone(), torch.get_rng_state()
+            self.seen["unharmed"] = [np.array_equal(b, a) for b, a in zip(before, after, strict=True)]
+        self.walk(model, optimizer, range(3, STEPS))
+        self.seen["recovered"] = point(model)
+
+    def layouts(self):
+        """Sparse gradients, weights that are not contiguous and parameters that nothing depends on are no different."""
+        for kind in ("plain", "odd"):
+            torch.manual_seed(3)
+            odd = kind == "odd"
+            model = nn.ModuleDict({"words": nn.Embedding(9, 12, sparse=odd), "image": nn.Conv2d(3, 2, 2)}).double()
+            if odd:
+                model = model.to(memory_format=torch.channels_last)
+                assert not model["image"].weight.is_contiguous()
+            model["unused"] = nn.Linear(2, 2).double()
+            self.seen[f"{kind} unused before"] = model["unused"].weight.detach().clone()
+            optimizer = DecentralizedOptimizer(model, HYBRID, RING)
+            for t in range(4):
+                words = torch.tensor([t, self.rank])
+                optimizer.step(
+                    lambda m=model, words=words: m["image"](m["words"](words).view(2, 3, 2, 2)).square().sum()
+                )
+            self.seen |= {f"{kind} {name}": p.detach() for name, p in model.named_parameters()}
+
+    def refusals(self):
+        model, optimizer = self.bowl()
+        self.walk(model, optimizer, range(2))
+        state = optimizer.state_dict()
+        elsewhere = copy.deepcopy(state)
+        elsewhere["state"][0]["rank"] = 9
+        d2, other = self.bowl(peer.methods.d2())
+        wrapped = nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
+        twice = peer.compose(Twice(), peer.fusions.consensus())
+        bad_rate = self.bowl()[1]
+        bad_rate.param_groups[0]["lr"] = float("nan")
+
+        def resume_some():
+            model, optimizer = self.bowl()
+            if self.rank == 1:
+                optimizer.load_state_dict(state)
+            self.walk(model, optimizer, range(1))
+
+        for name, action in {
+            "nodes": lambda: DecentralizedOptimizer(Bowl(), HYBRID, peer.Network(peer.topology.ring(6))),
+            "alpha": lambda: DecentralizedOptimizer(Bowl(), HYBRID.replace(alpha=0.1 if self.rank else 0.2), RING),
+            "wrapped": lambda: DecentralizedOptimizer(wrapped, HYBRID, RING),
+            "group": lambda: optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]}),
+            "closure": optimizer.step,
+            "number": lambda: optimizer.step(lambda: 1.0),
+            "rank": lambda: optimizer.load_state_dict(elsewhere),
+            "method": lambda: other.load_state_dict(state),
+            "resumed": resume_some,
+            "twice": lambda: self.walk(*self.bowl(twice), range(1)),
+            "rate": lambda: bad_rate.step(lambda: self.loss(d2, 0)),
+        }.items():
+            self.seen[f"refusal {name}"] = refusal(action)
+
+
+class Twice(peer.estimators.sgd):
+    """An estimator that wants two samples."""
+
+    def init(self, x, net):
+        return net.grad(x, net.sample(1)) + net.grad(x, net.sample(1)), ()
+
+
+def point(model):
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
+
+
+def refusal(action):
+    try:
+        action()
+    except ValueError as error:
+        return str(error)
+    return "no refusal"
+
+
+def main(folder):
+    torch.set_num_threads(1)
+    worker = Worker(folder)
+    worker.methods()
+    for check in (
+        worker.beginnings,
+        worker.masks,
+        worker.statistics,
+        worker.resumed,
+        worker.schedules,
+        worker.closures,
+        worker.failures,
+        worker.layouts,
+        worker.refusals,
+    ):
+        check()
+    np.savez(worker.folder / f"{worker.rank}.npz", **{name: np.asarray(value) for name, value in worker.seen.items()})
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
