@@ -24,7 +24,7 @@ from peerdescent.links import connect
 from peerdescent.record import Books
 from peerdescent.torch import DecentralizedOptimizer
 
-METHODS = ("gt-hsgd[alpha=0.1,beta=0.1]", "gt-dsgd[alpha=0.1]", "dsgd[alpha=0.1]", "ddp[alpha=0.1]")
+METHODS = ("gt-hsgd[alpha=0.1,beta=0.4]", "gt-dsgd[alpha=0.2]", "dsgd[alpha=0.1]", "ddp[alpha=0.2]")
 NODES, TESTED = 8, {"mnist": 10_000, "digits": 297}
 
 
@@ -63,15 +63,15 @@ class Trainer:
 
     def __init__(self, selector: str, digits: Digits, seed: int) -> None:
         torch.manual_seed(seed)
-        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.world = dist.get_world_size()
         self.digits, self.spent, self.steps, self.seconds = digits, 0, 0, 0.0
-        self.model = network_for(digits.images.shape[-1])
-        self.wrapped, self.optimizer = self.model, None
-        self.draws = torch.Generator().manual_seed(1000 * seed + self.rank)
+        self.model = self.called = network_for(digits.images.shape[-1])
+        self.draws = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
+        self.optimizer: torch.optim.Optimizer
         name, values = peer.methods.split(selector)
         if name == "ddp":
-            self.wrapped = nn.parallel.DistributedDataParallel(self.model)
-            self.plain = torch.optim.SGD(self.wrapped.parameters(), lr=values["alpha"])
+            self.called = nn.parallel.DistributedDataParallel(self.model)
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=values["alpha"])
         else:
             graph = peer.Network(peer.topology.exponential(self.world))
             self.optimizer = DecentralizedOptimizer(self.model, peer.methods.parse(selector), graph)
@@ -80,25 +80,23 @@ class Trainer:
         """One step on rows drawn from this process's own, timed."""
         rows = torch.randint(len(self.digits.labels), (batch,), generator=self.draws)
         images, labels = self.digits.images[rows], self.digits.labels[rows]
-        clock = time.perf_counter()
 
-        def loss() -> Tensor:
+        def closure() -> Any:
             self.spent += batch
-            return nn.functional.cross_entropy(self.wrapped(images), labels)
+            self.optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(self.called(images), labels)
+            loss.backward()
+            return loss
 
-        if self.optimizer:
-            self.optimizer.step(loss)
-        else:
-            self.plain.zero_grad()
-            loss().backward()
-            self.plain.step()
+        clock = time.perf_counter()
+        self.optimizer.step(closure)
         self.seconds += time.perf_counter() - clock
         self.steps += 1
 
     @property
     def bytes(self) -> float:
         """Sent by this process; for DistributedDataParallel what a ring all-reduce sends, which is not measured."""
-        if self.optimizer:
+        if isinstance(self.optimizer, DecentralizedOptimizer):
             return self.optimizer.bytes_sent
         size = sum(p.numel() * p.element_size() for p in self.model.parameters())
         return self.steps * 2 * (self.world - 1) / self.world * size
@@ -106,8 +104,10 @@ class Trainer:
     @torch.no_grad()
     def record(self) -> dict[str, Any]:
         """Loss on all rows that train and accuracy on those that test, of the consensus model."""
-        judged = network_for(self.digits.images.shape[-1])
-        judged.load_state_dict(self.optimizer.average_parameters() if self.optimizer else self.model.state_dict())
+        judged, found = network_for(self.digits.images.shape[-1]), self.model.state_dict()
+        if isinstance(self.optimizer, DecentralizedOptimizer):
+            found = self.optimizer.average_parameters()
+        judged.load_state_dict(found)
         images, labels, test_images, test_labels = self.digits
         parts = zip(images.split(1000), labels.split(1000), strict=True)
         loss = sum(float(nn.functional.cross_entropy(judged(x), y, reduction="sum")) for x, y in parts)
@@ -134,7 +134,8 @@ def draw(table: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     for axes, column in zip(figure.subplots(1, 2), ("accuracy", "loss"), strict=True):
         for k, (name, rows) in enumerate(table.groupby("method", sort=False)):
-            axes.plot(rows["samples"], rows[column], label=name, color=peer.plot.COLOURS[k], ls=peer.plot.DASHES[k % 4])
+            style = {"color": peer.plot.COLOURS[k % 8], "ls": peer.plot.DASHES[k % 4]}
+            axes.plot(rows["samples"], rows[column], label=name, **style)
         axes.set(xlabel="gradients a process", ylabel={"accuracy": "accuracy on unseen rows", "loss": "loss"}[column])
         axes.grid(alpha=0.3)
     axes.set_yscale("log")

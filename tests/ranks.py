@@ -28,7 +28,7 @@ def free_port() -> int:
 class Group:
     """Some processes that were started without `torchrun`, so that nobody but they themselves notice who is gone."""
 
-    def __init__(self, commands, folder, timeout=20.0):
+    def __init__(self, commands, folder, timeout=60.0):
         port, count = free_port(), len(commands)
         self.logs, self.processes = [folder / f"log-{rank}" for rank in range(count)], []
         for rank, command in enumerate(commands):
@@ -58,7 +58,7 @@ class Group:
 
 
 @contextlib.contextmanager
-def group(commands, folder, timeout=20.0):
+def group(commands, folder, timeout=60.0):
     folder.mkdir(parents=True, exist_ok=True)
     started = Group(commands, folder, timeout)
     try:

@@ -15,17 +15,21 @@ import numpy as np
 
 import peerdescent as peer
 
-NETWORKS = ("ring", "directed-exponential", "one-peer-exponential")
+NETWORKS = {
+    "ring": peer.topology.ring,
+    "directed": peer.topology.directed_exponential,
+    "changing": lambda nodes: [peer.topology.ring(nodes), peer.topology.complete(nodes)],
+}
 STEPS = 50
 
 
 def cases(nodes):
-    """All eight methods over a ring, and over directed and changing networks those that allow them."""
+    """All eight methods over a ring and a network that changes, and over a directed one those that allow it."""
     from conftest import small_quadratic
 
     problem = small_quadratic(nodes)
-    for topology in NETWORKS:
-        network = peer.Network(peer.topology.build(topology, nodes))
+    for topology, build in NETWORKS.items():
+        network = peer.Network(build(nodes))
         for name, entry in peer.methods.METHODS.items():
             method = entry.build(**({"period": 7} if "period" in entry.build().parameters else {}))
             if network.is_symmetric or not method.parts[1].symmetric:

@@ -75,7 +75,7 @@ def test_it_computes_what_the_others_do(computed, engine):
             assert_close(rank[name], expected)
         names.append(name.split()[0])
     assert set(names) == set(peer.methods.METHODS)
-    assert len(names) == 8 + 5 + 5
+    assert len(names) == 8 + 5 + 8
 
 
 def test_all_processes_record_the_same(computed):
@@ -140,7 +140,7 @@ def unbroken(tmp_path_factory):
 def torchrun(arguments, timeout, *options, meanwhile=lambda process: None):
     options = ["--nproc-per-node", str(RANKS), "--master-port", str(free_port()), *options]
     start = [sys.executable, "-m", "torch.distributed.run", *options, *arguments]
-    env = os.environ | {"PEERDESCENT_TIMEOUT": "20", "OMP_NUM_THREADS": "1"}
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         start, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -170,13 +170,13 @@ def test_it_writes_the_run_folder_of_the_other_engines(unbroken, tmp_path):
 def test_a_killed_rank_is_named_and_the_run_goes_on_from_a_good_checkpoint(unbroken, tmp_path):
     out = tmp_path / "run"
     with group([command(out)] * RANKS, tmp_path) as started:
-        until(lambda: reached(out, 100))
+        until(lambda: reached(out, 100), 120)
         for process in started.processes:
             addresses = listening(process.pid)
             assert addresses
             assert set(addresses) <= LOOPBACK
         started.processes[2].kill()
-        codes, said = started.wait(30)
+        codes, said = started.wait(90)
     assert codes == [3, 3, -signal.SIGKILL, 3], said
     for neighbour in (1, 3):
         assert f"lost: rank {neighbour}: rank 2 is gone, in step" in said[neighbour]
@@ -208,7 +208,7 @@ def test_torchrun_restarts_from_the_last_checkpoint(unbroken, tmp_path):
     killed = []
 
     def kill(process):
-        until(lambda: reached(out, 100))
+        until(lambda: reached(out, 100), 120)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         workers = [pid for pid in children if b"peerdescent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         killed.append(max(step for step, _ in checkpoint._named(out / "checkpoint" / "rank-0")))
@@ -221,20 +221,20 @@ def test_torchrun_restarts_from_the_last_checkpoint(unbroken, tmp_path):
 
 def test_a_silent_rank_is_named_within_the_time_limit(tmp_path):
     out = tmp_path / "run"
-    with group([command(out, steps=200_000, record=2000)] * RANKS, tmp_path, timeout=3.0) as started:
-        until(lambda: reached(out, 100))
+    with group([command(out, steps=200_000, record=2000)] * RANKS, tmp_path, timeout=8.0) as started:
+        until(lambda: reached(out, 100), 120)
         os.kill(started.processes[2].pid, signal.SIGSTOP)
-        codes, said = started.wait(20, but=(2,))
+        codes, said = started.wait(40, but=(2,))
     assert codes == [3, 3, None, 3], said
     for neighbour in (1, 3):
-        assert f"rank {neighbour}: rank 2 did not answer within 3 s, in step" in said[neighbour]
+        assert f"rank {neighbour}: rank 2 did not answer within 8 s, in step" in said[neighbour]
 
 
 def test_ranks_of_different_runs_are_told_apart(tmp_path):
     commands = [command(tmp_path / "run"), command(tmp_path / "run", "--seed", "7", "--data-seed", "0")]
     commands = [[*words, "--nodes", "2"] for words in commands]
     with group(commands, tmp_path) as started:
-        codes, said = started.wait(60)
+        codes, said = started.wait(120)
     assert codes == [2, 2], said
     for line in said:
         assert "processes 0 and 1 are not of one run: seed is '0' in one, '7' in the other" in line
@@ -280,6 +280,6 @@ def test_refusals(variables, message, monkeypatch, capsys):
 def test_a_network_of_another_size_is_refused(tmp_path):
     words = ["-m", "peerdescent", "run", "dsgd", "--engine", "torch", "--nodes", "3", "--steps", "5", "--rows", "90"]
     with group([words] * 2, tmp_path) as started:
-        codes, said = started.wait(60)
+        codes, said = started.wait(120)
     assert codes == [2, 2], said
     assert "the network has 3 nodes and there are 2 processes, one a node: start torchrun with 3 processes" in said[0]

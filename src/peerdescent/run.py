@@ -275,15 +275,14 @@ def matrices_of(network: Network) -> list[Any]:
 def facts(identity: Identity, grid: list[int], shared: str) -> dict[str, Any]:
     """What all processes of one run have to agree on: all but the data, of which each has its own."""
     import hashlib
-
-    import jax
+    from importlib.metadata import version
 
     import peerdescent
 
     recorded = hashlib.sha256(repr(grid).encode()).hexdigest()[:16]
     return {
         "version": peerdescent.__version__,
-        "jax": jax.__version__,
+        **{package: version(package) for package in ("jax", *(["torch"] if identity.engine == "torch" else []))},
         **{name: value for name, value in asdict(identity).items() if name != "values"},
         "weights and x_0": shared,
         "steps": grid[-1],

@@ -205,7 +205,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self.twins, self.kept = books.twins, sorted(set(books.twins) - {0})
         self.links, self.agreed = Links(network), False
         require(
-            self.links.staged or self.flat.device.type == "cuda",
+            self.links.device.type in ("cpu", self.flat.device.type),
             f"the processes are joined by NCCL, which moves nothing from the {self.flat.device.type}: "
             "use model.cuda(), or join them yourself with torch.distributed.init_process_group('gloo')",
         )
