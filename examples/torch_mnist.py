@@ -24,7 +24,7 @@ from peerdescent.links import connect
 from peerdescent.record import Books
 from peerdescent.torch import DecentralizedOptimizer
 
-METHODS = ("gt-hsgd[alpha=0.1,beta=0.4]", "gt-dsgd[alpha=0.2]", "dsgd[alpha=0.1]", "ddp[alpha=0.2]")
+METHODS = ("gt-hsgd[alpha=0.1,beta=0.3]", "gt-dsgd[alpha=0.1]", "dsgd[alpha=0.1]", "ddp[alpha=0.3]")
 NODES, TESTED = 8, {"mnist": 10_000, "digits": 297}
 
 

@@ -263,11 +263,16 @@ def _rows(told):
     ("variables", "message"),
     [
         ({}, "engine torch runs one process a node, and there is none: start it with torchrun --nproc-per-node"),
-        ({"RANK": "0", "PEERDESCENT_TIMEOUT": "soon"}, "PEERDESCENT_TIMEOUT = 'soon': must be a positive number"),
+        ({"RANK": "one"}, "RANK = 'one': must be a whole number; torchrun sets it"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1"}, "MASTER_ADDR is not set"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1", "MASTER_ADDR": "h", "PEERDESCENT_TIMEOUT": "soon"},
+            "PEERDESCENT_TIMEOUT = 'soon': must be a positive number",
+        ),
     ],
 )
 def test_refusals(variables, message, monkeypatch, capsys):
-    for name in ("RANK", "PEERDESCENT_TIMEOUT"):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PEERDESCENT_TIMEOUT"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

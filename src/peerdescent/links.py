@@ -6,6 +6,7 @@ for no longer than a time limit. So whoever is gone or silent is known by its ra
 
 from __future__ import annotations
 
+import atexit
 import ipaddress
 import os
 import socket
@@ -45,9 +46,13 @@ def connect() -> None:
         return
     require(
         "RANK" in os.environ,
-        "engine torch runs one process a node, and there is none: start it with "
-        "torchrun --nproc-per-node N -m peerdescent run ... --engine torch",
+        "engine torch runs one process a node, and there is none: start it with torchrun --nproc-per-node N, "
+        "followed by -m peerdescent run ... --engine torch, or by a program of yours",
     )
+    for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
+        text = os.environ.get(name, "")
+        require(text.isdecimal(), f"{name} = {text!r}: must be a whole number; torchrun sets it")
+    require("MASTER_ADDR" in os.environ, "MASTER_ADDR is not set: it is the address of rank 0; torchrun sets it")
     limit = timedelta(seconds=seconds())
     rank, world, local = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -60,9 +65,16 @@ def connect() -> None:
     try:
         store = _store(rank, world, limit)
         dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=limit)
+        if backend == "gloo":  # whose threads would else be there when the interpreter is gone
+            atexit.register(_leave)
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise PeerLost(f"rank {rank} of {world} could not meet the others within {seconds():g} s: {reason}") from error
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _is_loopback(address: str) -> bool:
@@ -100,8 +112,9 @@ class Links:
         self.limit = timedelta(seconds=seconds())
         self.sent, self.step = 0, 0
         # gloo moves what is in the memory of the CPU, NCCL what is in that of GPUs.
-        self.staged = dist.get_backend() == "gloo"
-        self.device = torch.device("cpu" if self.staged else "cuda")
+        backends = str(dist.distributed_c10d.BackendConfig(dist.get_backend()))
+        self.staged = "nccl" not in backends
+        self.device = torch.device("cpu" if "cpu:gloo" in backends else "cuda")
         require(
             network.n == self.world,
             f"the network has {network.n} nodes and there are {self.world} processes, one a node: "
@@ -137,12 +150,11 @@ class Links:
         self, sends: Mapping[int, torch.Tensor], sources: Sequence[int], like: torch.Tensor
     ) -> dict[int, torch.Tensor]:
         """Send to some and receive from some, all in flight together; every tensor has the shape and type of `like`."""
-        if self.staged:
-            out = {rank: tensor.detach().cpu().contiguous() for rank, tensor in sends.items()}
-            into = {rank: torch.empty(like.shape, dtype=like.dtype) for rank in sources}
-        else:
-            out = {rank: tensor.detach().contiguous() for rank, tensor in sends.items()}
-            into = {rank: torch.empty_like(like) for rank in sources}
+        place = torch.device("cpu") if self.staged else like.device
+        # One copy of a tensor serves all who get it.
+        copies = {id(tensor): tensor.detach().to(place).contiguous() for tensor in sends.values()}
+        out = {rank: copies[id(tensor)] for rank, tensor in sends.items()}
+        into = {rank: torch.empty(like.shape, dtype=like.dtype, device=place) for rank in sources}
         asked = [(rank, dist.P2POp(dist.irecv, tensor, rank)) for rank, tensor in into.items()]
         asked += [(rank, dist.P2POp(dist.isend, tensor, rank)) for rank, tensor in out.items()]
         if not asked:
