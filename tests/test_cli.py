@@ -92,7 +92,9 @@ def test_every_command_has_help_with_examples(peer, command):
 
 
 def test_exit_status_is_documented(peer):
-    assert "1 diverged, 2 bad input, 130 interrupted" in " ".join(peer("run", "--help").out.split())
+    assert "1 diverged, 2 bad input, 3 another process is lost, 130 interrupted" in " ".join(
+        peer("run", "--help").out.split()
+    )
 
 
 def test_no_command_shows_help_and_version(peer):

@@ -67,7 +67,7 @@ def test_stochastic_gradients_are_unbiased_and_independent(name, rng):
     problem = PROBLEMS[name]()
     x = 0.3 * rng.normal(size=problem.dimension)
     draws = np.stack([problem.stochastic_grads(x, draw=d, batch=2) for d in range(400)])
-    exact = problem._exact(x)[1]
+    exact = problem.exact(x)[1]
     error = draws.std(axis=0) / np.sqrt(len(draws))
     assert (np.abs(draws.mean(axis=0) - exact) <= 5 * error + 1e-12).all()
     assert (error > 0).all()

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import peerdescent as peer
-from peerdescent import reproduce
+from peerdescent import complexity, reproduce
 from peerdescent.cli import main
 
 DATA = os.environ.get("PEERDESCENT_DATA")
@@ -126,14 +126,24 @@ def test_all_takes_stand_ins_under_their_own_names(tmp_path, monkeypatch, capsys
         if name in reproduce.STAND_INS:
             raise ValueError(f"no {name} here")
 
+    def needed(what):
+        def measure(*, out, **_):
+            asked.append((what, "", str(out.relative_to(tmp_path))))
+            return complexity.Needed(pd.DataFrame({"topology": ["ring"]}), None, pd.DataFrame())
+
+        return measure
+
     for what in ("figure1", "figure2", "heterogeneity"):
         monkeypatch.setattr(reproduce, what, study(what))
+    for what in ("speedup", "topology"):
+        monkeypatch.setattr(complexity, what, needed(what))
     monkeypatch.setattr(reproduce, "load", load)
     monkeypatch.setattr(reproduce, "table2", lambda _: pd.DataFrame({"data": ["a9a"]}))
     command("reproduce", "all", "--out", str(tmp_path))
     names = ["a9a", "covertype", "synthetic-75000x477", "synthetic-100000x50"]
     figures = [(what, name, f"{what}-{name}") for name in names for what in ("figure1", "figure2")]
-    assert asked == [*figures, ("heterogeneity", "a9a", "heterogeneity-a9a")]
+    theory = [("speedup", "", "speedup"), ("topology", "", "topology")]
+    assert asked == [*theory, *figures, ("heterogeneity", "a9a", "heterogeneity-a9a")]
     assert "no kdd98 here; synthetic-75000x477 takes its place" in " ".join(capsys.readouterr().err.split())
 
 

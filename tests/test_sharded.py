@@ -40,7 +40,7 @@ def running(folder, nodes: int, devices: int, processes: int):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{free.getsockname()[1]}"
-        common |= {"JAX_COORDINATOR_ADDRESS": address, "JAX_COORDINATOR_BIND_ADDRESS": address}
+        common |= {"JAX_COORDINATOR_ADDRESS": address}
         common |= {"JAX_NUM_PROCESSES": str(processes)}
     started = [
         subprocess.Popen(

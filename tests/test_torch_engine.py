@@ -18,6 +18,7 @@ import shards
 from conftest import assert_close, small_logistic
 from peerdescent import checkpoint, config
 from peerdescent.cli import main
+from peerdescent.engines import connect
 from peerdescent.meeting import agree
 from peerdescent.run import facts
 from ranks import HERE, free_port, group, until
@@ -280,6 +281,14 @@ def test_refusals(variables, message, monkeypatch, capsys):
         main(["run", "dsgd", "--engine", "torch", "--nodes", "2", "--steps", "3"])
     assert left.value.code == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_without_pytorch_the_engine_says_so(monkeypatch):
+    for name in [name for name in sys.modules if name in ("peerdescent.engines.torch", "peerdescent.links")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ValueError, match="engine torch needs PyTorch, which is not installed: pip install torch"):
+        connect("torch")
 
 
 def test_a_network_of_another_size_is_refused(tmp_path):

@@ -7,7 +7,6 @@ for no longer than a time limit. So whoever is gone or silent is known by its ra
 from __future__ import annotations
 
 import atexit
-import ipaddress
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -19,21 +18,8 @@ import torch.distributed as dist
 
 from peerdescent import meeting
 from peerdescent.errors import PeerLost, require
+from peerdescent.meeting import is_loopback, seconds
 from peerdescent.network import Network
-
-TIMEOUT = 60.0
-"""Seconds that a process waits for another; the variable PEERDESCENT_TIMEOUT says otherwise."""
-
-
-def seconds() -> float:
-    """The time limit."""
-    text = os.environ.get("PEERDESCENT_TIMEOUT", str(TIMEOUT))
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    require(value > 0, f"PEERDESCENT_TIMEOUT = {text!r}: must be a positive number of seconds")
-    return value
 
 
 def connect() -> None:
@@ -59,7 +45,7 @@ def connect() -> None:
     backend = "nccl" if gpus >= int(os.environ.get("LOCAL_WORLD_SIZE", str(world))) else "gloo"
     if backend == "nccl":
         torch.cuda.set_device(local)
-    if _is_loopback(os.environ.get("MASTER_ADDR", "")):
+    if is_loopback(os.environ.get("MASTER_ADDR", "")):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     try:
@@ -75,13 +61,6 @@ def connect() -> None:
 def _leave() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return address == "localhost" or ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 def _store(rank: int, world: int, limit: timedelta) -> Any:

@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from peerdescent.errors import require
+
+TIMEOUT = 60.0
+"""Seconds that a process waits for another; the variable PEERDESCENT_TIMEOUT says otherwise."""
+
+
+def seconds() -> float:
+    """The time limit."""
+    text = os.environ.get("PEERDESCENT_TIMEOUT", str(TIMEOUT))
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    require(value > 0, f"PEERDESCENT_TIMEOUT = {text!r}: must be a positive number of seconds")
+    return value
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is one that no other machine can reach.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "10.0.0.1", "example.org")]
+    [True, True, True, False, False]
+    """
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
 
 FIELD = 512
 """Bytes of a fact, cut or filled up to so many."""

@@ -248,9 +248,10 @@ def gt_hsgd_parameters(
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(20))
     >>> network = peer.Network(peer.topology.complete(20))
-    >>> method = peer.methods.gt_hsgd(**gt_hsgd_parameters(problem, network, steps=10_000)._asdict())
-    >>> print(method)
-    gt-hsgd[beta=0.004386026607319298,batch=1,initial_batch=3,alpha=0.20310081910615302]
+    >>> found = gt_hsgd_parameters(problem, network, steps=10_000)
+    >>> round(found.alpha, 6), round(found.beta, 6), found.initial_batch
+    (0.203101, 0.004386, 3)
+    >>> method = peer.methods.gt_hsgd(**found._asdict())
     """
     require(
         problem.nodes == network.n,

@@ -7,7 +7,7 @@ from importlib import import_module
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol
 
-from peerdescent.errors import unknown
+from peerdescent.errors import require, unknown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,7 +92,11 @@ def make(name: str, method: Method, problem: Problem, network: Network, seed: in
 def _module(name: str) -> Any:
     if name not in ENGINES:
         raise unknown("engine", name, ENGINES)
-    return import_module(f"peerdescent.engines.{name}")
+    try:
+        return import_module(f"peerdescent.engines.{name}")
+    except ModuleNotFoundError as error:
+        require(error.name != "torch", "engine torch needs PyTorch, which is not installed: pip install torch")
+        raise
 
 
 PROGRAMS, LARGE = 3, 16

@@ -29,6 +29,7 @@ from peerdescent.engines import stacked
 from peerdescent.engines.colouring import Message, colours
 from peerdescent.engines.program import Dense, Gather, Program, begin, interval, packed
 from peerdescent.errors import require
+from peerdescent.meeting import is_loopback, seconds
 from peerdescent.network import Network
 from peerdescent.problems.problem import Oracle, Problem
 
@@ -41,16 +42,22 @@ def connect() -> int:
     """Join the processes of one run, before anything else is asked of JAX, and say which one this is.
 
     JAX_COORDINATOR_ADDRESS (host:port of process 0), JAX_NUM_PROCESSES and JAX_PROCESS_ID say who they are; without
-    the first there is one process, unless `jax.distributed.initialize` was called by hand. With
-    JAX_COORDINATOR_BIND_ADDRESS process 0 listens on that address alone.
+    the first there is one process, unless `jax.distributed.initialize` was called by hand. Process 0 listens on
+    JAX_COORDINATOR_BIND_ADDRESS, where that is not set on the address itself if it is loopback, else everywhere.
     """
     address = os.environ.get("JAX_COORDINATOR_ADDRESS")
     if address and not jax.distributed.is_initialized():
         require(":" in address, f"JAX_COORDINATOR_ADDRESS = {address!r}: must be host:port, as in 127.0.0.1:1234")
         count, own = (_from_environment(name) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
         require(own < count, f"JAX_PROCESS_ID = {own}: must be below JAX_NUM_PROCESSES = {count}; they count from 0")
+        address = os.environ["JAX_COORDINATOR_ADDRESS"]
+        alone = address if is_loopback(address.rpartition(":")[0].strip("[]")) else None
+        bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", alone)
+        limit = max(1, round(seconds()))
         try:
-            jax.distributed.initialize(num_processes=count, process_id=own)
+            jax.distributed.initialize(
+                num_processes=count, process_id=own, coordinator_bind_address=bind, heartbeat_timeout_seconds=limit
+            )
         except RuntimeError as error:
             raise ValueError(
                 f"process {own} of {count} cannot join the others: start all of them with one address, and call "
