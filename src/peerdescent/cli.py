@@ -103,7 +103,11 @@ def run_command(
         problem, network = settings.experiment(options, process if options.engine == "torch" else None)
     if folder and options.engine == "torch":  # what a process that comes back needs to know
         settings.write(folder / "config.toml", options, method=selector)
-    trace = _run(selector, options, problem, network, process, resume)
+    checkpoint = _checkpoint(options, process, resume)
+    earlier = Path(options.out) if resume and options.out else None
+    if checkpoint and earlier and not (earlier / "summary.json").is_file():
+        earlier = None  # it was killed, and left checkpoints but no trace
+    trace = _run(selector, options, problem, network, earlier, checkpoint)
     console.result(options.format, trace.table, console.trace, method=selector, status=trace.status)
     if folder:
         _write(folder, selector, options, trace)
@@ -277,14 +281,17 @@ def _checkpoint(options: Options, process: int, resume: bool) -> Path | None:
 
 
 def _run(
-    selector: str, options: Options, problem: Problem, network: Network, process: int = 0, resume: bool | None = None
+    selector: str,
+    options: Options,
+    problem: Problem,
+    network: Network,
+    earlier: Path | None = None,
+    checkpoint: Path | None = None,
 ) -> Trace:
-    """One run; `resume` is None where checkpoints are not wanted."""
     from peerdescent import run
     from peerdescent.methods import parse
     from peerdescent.record import Grid
 
-    earlier = Path(options.out) if resume and options.out else None
     with console.waiting(f"compiling {selector}", options.quiet) as spinner:
         return run(
             parse(selector),
@@ -297,8 +304,8 @@ def _run(
             precision=options.precision,
             record=Grid(options.record, options.grid, not options.skip_stationarity),
             progress=console.Compiled(spinner) if spinner else False,
-            resume=earlier if options.engine != "torch" or (earlier and (earlier / "summary.json").is_file()) else None,
-            checkpoint=None if resume is None else _checkpoint(options, process, resume),
+            resume=earlier,
+            checkpoint=checkpoint,
         )
 
 

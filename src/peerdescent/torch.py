@@ -23,7 +23,7 @@ from peerdescent.links import Links
 from peerdescent.method import Method
 from peerdescent.network import Network
 from peerdescent.record import Blank, Books, Ledger
-from peerdescent.run import check
+from peerdescent.run import check, matrices_of
 from peerdescent.trace import digest
 
 __all__ = ["DecentralizedOptimizer"]
@@ -136,7 +136,7 @@ class Net:
 
     def full_grad(self, x: Tensor) -> Tensor:
         """Not known from one batch; the optimizer has refused methods that ask."""
-        raise NotImplementedError("a closure knows one batch, not all data of a node")
+        raise ValueError("a closure knows one batch, not all data of a node: use a method without exact gradients")
 
     def mix(self, x: Tensor) -> Tensor:
         """One round with the neighbours."""
@@ -215,7 +215,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 "torch": torch.__version__,
                 "method": method,
                 "network": network,
-                "weights": digest([(W.indptr, W.indices, W.data) for W in network.matrices]),
+                "weights": digest(matrices_of(network)),
                 "parameters": sum(p.numel() for p in self.flat.trained),
                 "shapes of the model": digest([np.array(tensor.shape) for tensor in self.flat.all]),
                 "type": self.flat.dtype,
