@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import peerdescent as peer
-from peerdescent.links import connect
-from peerdescent.record import Books
+from peerdescent.engines.links import connect
+from peerdescent.runs.record import Books
 from peerdescent.torch import DecentralizedOptimizer
 
 METHODS = ("gt-hsgd[alpha=0.1,beta=0.3]", "gt-dsgd[alpha=0.1]", "dsgd[alpha=0.1]", "ddp[alpha=0.3]")
@@ -134,7 +134,7 @@ def draw(table: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     for axes, column in zip(figure.subplots(1, 2), ("accuracy", "loss"), strict=True):
         for k, (name, rows) in enumerate(table.groupby("method", sort=False)):
-            style = {"color": peer.plot.COLOURS[k % 8], "ls": peer.plot.DASHES[k % 4]}
+            style = {"color": peer.figures.COLOURS[k % 8], "ls": peer.figures.DASHES[k % 4]}
             axes.plot(rows["samples"], rows[column], label=name, **style)
         axes.set(xlabel="gradients a process", ylabel={"accuracy": "accuracy on unseen rows", "loss": "loss"}[column])
         axes.grid(alpha=0.3)
@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.out:
             options.out.mkdir(parents=True, exist_ok=True)
             table.to_csv(options.out / "mnist.csv", index=False)
-            peer.plot.save(draw(table), options.out / "mnist.png")
+            peer.figures.save(draw(table), options.out / "mnist.png")
     dist.destroy_process_group()
 
 

@@ -10,70 +10,11 @@ trace = peer.run(method, problem, network, epochs=30, seed=0)
 trace.table
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import lazy_loader
 
 import peerdescent.engines  # noqa: F401  before JAX compiles anything, since it sets an option of XLA
-from peerdescent.run import run
-from peerdescent.sweep import sweep
-from peerdescent.trace import Status, Trace
-from peerdescent.tune import tune
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
-    from peerdescent import (
-        datasets,
-        engines,
-        estimators,
-        fusions,
-        methods,
-        plot,
-        problems,
-        record,
-        report,
-        reproduce,
-        theory,
-        topology,
-    )
-    from peerdescent.method import Method, compose
-    from peerdescent.network import Network
-
-# Imported on first use, so that `peerdescent --help` does not wait for JAX. Only `run`, `sweep` and `tune` are imported
-# at once (and are light): a function that shares its module's name would otherwise be shadowed by whoever imports the
-# module first.
-_HOMES = {"Method": "method", "compose": "method", "Network": "network"}
-
-__all__ = [
-    "Method",
-    "Network",
-    "Status",
-    "Trace",
-    "compose",
-    "datasets",
-    "engines",
-    "estimators",
-    "fusions",
-    "methods",
-    "plot",
-    "problems",
-    "record",
-    "report",
-    "reproduce",
-    "run",
-    "sweep",
-    "theory",
-    "topology",
-    "tune",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'peerdescent' has no attribute {name!r}")
-    module = import_module(f"peerdescent.{_HOMES.get(name, name)}")
-    return getattr(module, name) if name in _HOMES else module
-
-
-def __dir__() -> list[str]:
-    return __all__
+# Loaded on first use, so that `peerdescent --help` does not wait for JAX; `__init__.pyi` lists the names.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from peerdescent.engines.fleet import Fleet, Member
-    from peerdescent.method import Method
-    from peerdescent.network import Network
+    from peerdescent.methods.contract import Method
+    from peerdescent.networks.network import Network
     from peerdescent.problems import Problem
 
 # XLA's CPU compiler can make one machine function of a whole loop instead of a chain of small tasks, which makes tiny
@@ -51,7 +51,7 @@ ENGINES = {
     "stacked": "all nodes in one array, compiled; simulation on CPU or GPU",
     "debug": "a Python loop over nodes, no compilation; names node, step and stage of an error",
     "sharded": "nodes over the devices of a JAX mesh, one or many hosts",
-    "torch": "a process a node, with its own data; started by torchrun",
+    "processes": "a process a node, with its own data; started by torchrun",
 }
 
 
@@ -95,7 +95,7 @@ def _module(name: str) -> Any:
     try:
         return import_module(f"peerdescent.engines.{name}")
     except ModuleNotFoundError as error:
-        require(error.name != "torch", "engine torch needs PyTorch, which is not installed: pip install torch")
+        require(error.name != "torch", "engine processes needs PyTorch, which is not installed: pip install torch")
         raise
 
 
@@ -109,12 +109,12 @@ def many(members: list[Member], problem: Problem, network: Network, x0: np.ndarr
     import jax
 
     from peerdescent.engines.fleet import Fleet
-    from peerdescent.record import Books
+    from peerdescent.runs.record import Books
 
     # The kernel knows float32 proper only.
     reduced = jax.config.jax_default_matmul_precision != "highest"  # type: ignore[attr-defined]
     if members and jax.default_backend() == "gpu" and not reduced:
-        from peerdescent.engines.kernel import Kernel, supports
+        from peerdescent.engines.gpu.kernel import Kernel, supports
 
         kinds = {member.method.pattern: member.method for member in members}
         # A number of the kernel is whole for all or for none.

@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from peerdescent.errors import NotFinite
-from peerdescent.method import Calls, Method
-from peerdescent.network import Network
+from peerdescent.methods.contract import Calls, Method
+from peerdescent.networks.network import Network
 from peerdescent.problems.keys import node_keys
 from peerdescent.problems.problem import Problem, cast
-from peerdescent.record import metrics
+from peerdescent.runs.record import metrics
 
 
 class Net:

@@ -19,10 +19,10 @@ import numpy as np
 
 from peerdescent.engines import stacked
 from peerdescent.engines.program import Program, begin, draw, interval, number, weights_of
-from peerdescent.method import Method
-from peerdescent.network import Network
+from peerdescent.methods.contract import Method
+from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Oracle, Problem
-from peerdescent.record import Books
+from peerdescent.runs.record import Books
 
 CACHED = 1 << 18
 """Bytes of one vector of all configurations of a piece on a CPU: with the others it then stays in a core's cache."""

@@ -17,8 +17,8 @@ import numpy as np
 from jax import lax
 from scipy import sparse
 
-from peerdescent.method import Calls, Method
-from peerdescent.network import Network
+from peerdescent.methods.contract import Calls, Method
+from peerdescent.networks.network import Network
 from peerdescent.problems.keys import node_keys
 from peerdescent.problems.problem import Oracle
 

@@ -27,10 +27,10 @@ from scipy import sparse
 
 from peerdescent.engines import stacked
 from peerdescent.engines.colouring import Message, colours
+from peerdescent.engines.meeting import is_loopback, seconds
 from peerdescent.engines.program import Dense, Gather, Program, begin, interval, packed
 from peerdescent.errors import require
-from peerdescent.meeting import is_loopback, seconds
-from peerdescent.network import Network
+from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Oracle, Problem
 
 AXIS = "nodes"

@@ -17,10 +17,10 @@ import numpy as np
 from jax import lax
 
 from peerdescent.engines.program import Program, begin, draw, interval, number, weights_of
-from peerdescent.method import Method
-from peerdescent.network import Network
+from peerdescent.methods.contract import Method
+from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Oracle, Problem, cast
-from peerdescent.record import Books, metrics
+from peerdescent.runs.record import Books, metrics
 
 DRAWN_AHEAD = 1 << 22
 """Bytes of samples drawn ahead at once."""

@@ -1,0 +1,250 @@
+"""What happens inside one block of the GPU kernel: vectors are tiles (nodes, columns), and here are their verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+
+from peerdescent.engines.gpu.plan import Asked, Either, slots_of
+from peerdescent.methods.contract import Calls
+from peerdescent.problems.keys import scaled, words
+from peerdescent.problems.regression import Logistic
+
+WHOLE = 128
+"""The widest vector that is one tile and stays in registers."""
+
+COLUMNS = 64
+"""Columns of a tile of wider ones."""
+
+TOGETHER, TOGETHER_IN_MEMORY = 4, 8
+"""Samples of a larger minibatch whose rows are read together, so that the wait for one hides that for the others."""
+
+
+class World(NamedTuple):
+    """What a block has at hand: arrays in memory, scalars, and the shapes of tiles."""
+
+    rows: Any
+    """All rows, (n m, columns)."""
+    weights: jax.Array
+    """W (nodes, nodes), zero where nodes are padding."""
+    size: Any
+    """How many rows each node holds (nodes,)."""
+    strength: jax.Array
+    scratch: Any
+    """Gradients (1, slots, nodes, columns)."""
+    leaves: list[Any]
+    """The state, (1, nodes, columns) each."""
+    keys: dict[int, jax.Array]
+    """The first word of a node's key less its number, by call."""
+    oracle: Logistic
+    nodes: int
+    held: int
+    barrier: Callable[[], None]
+    """All threads of the block see what the others wrote."""
+
+    @property
+    def tall(self) -> int:
+        """Nodes of a tile, some of them padding."""
+        return int(self.size.shape[0])
+
+    @property
+    def blocks(self) -> int:
+        """How many tiles side by side make a vector."""
+        return int(self.rows.shape[1]) // self.wide
+
+    @property
+    def wide(self) -> int:
+        """Columns of a tile."""
+        return tile_width(int(self.rows.shape[1]))
+
+
+def tile_width(width: int) -> int:
+    """Columns of a tile, for vectors of that width, a power of two."""
+    return width if width <= WHOLE else COLUMNS
+
+
+def columns(world: World, block: Any) -> Any:
+    """The columns of a block."""
+    return pl.ds(block * world.wide, world.wide)
+
+
+def fetch(world: World, t: jax.Array, asked: list[Any]) -> None:
+    """Compute the gradients that an iteration needs, those on one sample together, into scratch memory."""
+    for together in _groups(asked):
+        if isinstance(together, Either):
+            due = t % together.period == 0
+            pl.when(due)(partial(fetch, world, t, together.then))
+            pl.when(jnp.logical_not(due))(partial(fetch, world, t, together.otherwise))
+        elif together[0].batch is None:
+            _into_memory(world, t, together, TOGETHER_IN_MEMORY)
+        else:
+            one = together[0].batch == 1
+            pl.when(one)(partial(_into_memory, world, t, together, 1))
+            pl.when(jnp.logical_not(one))(partial(_into_memory, world, t, together, TOGETHER_IN_MEMORY))
+
+
+def fetched(world: World, t: jax.Array, asked: list[Any], state: list[jax.Array]) -> dict[int, jax.Array]:
+    """The same where a vector is one tile: the state is in registers, and so are the gradients, by slot."""
+    found: dict[int, jax.Array] = {}
+    for together in _groups(asked):
+        if isinstance(together, Either):
+            sides = [together.then, together.otherwise]
+            slots = sorted({slot for side in sides for slot in slots_of(side)})
+
+            def one_side(side: list[Any], slots: list[int] = slots) -> list[jax.Array]:
+                own = fetched(world, t, side, state)
+                return [own.get(slot, jnp.zeros_like(state[0])) for slot in slots]
+
+            values = lax.cond(t % together.period == 0, *(partial(one_side, side) for side in sides))
+        else:
+            slots = [asked.slot for asked in together]
+            points = [state[asked.leaf] for asked in together]
+            one, some = (partial(_in_registers, world, t, together, points, u) for u in (1, TOGETHER))
+            values = some() if together[0].batch is None else lax.cond(together[0].batch == 1, one, some)
+        found |= dict(zip(slots, values, strict=True))
+    return found
+
+
+def _groups(asked: list[Any]) -> Iterator[Any]:
+    """Gradients on one sample together, and what depends on the iteration by itself."""
+    waiting = list(asked)
+    while waiting:
+        first = waiting.pop(0)
+        if isinstance(first, Either):
+            yield first
+            continue
+        together = [first]
+        while waiting and isinstance(waiting[0], Asked) and waiting[0][2:] == first[2:]:
+            together.append(waiting.pop(0))
+        yield together
+
+
+class Drawn(NamedTuple):
+    """The samples of one gradient."""
+
+    count: Any
+    """How many each node has at most."""
+    row: Callable[[jax.Array], jax.Array]
+    """The rows that all nodes have as their sample number j (nodes,)."""
+    slope: Callable[[jax.Array, jax.Array], jax.Array]
+    """The slopes of the loss (nodes,) at sample j and its margins, over the count; zero beyond a node's last."""
+
+
+def _drawn(world: World, t: jax.Array, asked: Asked) -> Drawn:
+    """A minibatch, or all samples."""
+    node = lax.broadcasted_iota(jnp.int32, (world.tall,), 0)
+    real, size = node < world.nodes, world.size[...]
+    start = jnp.where(real, node, 0) * world.held
+    first, second = world.keys[asked.call] + node.astype(jnp.uint32), jnp.full((world.tall,), t.astype(jnp.uint32))
+    exact = asked.batch is None
+    own = size if exact else jnp.full((world.tall,), asked.batch)
+    share = jnp.where(real, 1 / own.astype(jnp.float32), 0.0)
+
+    def row(j: jax.Array) -> jax.Array:
+        if exact:
+            return start + jnp.minimum(j, size - 1)
+        return start + scaled(words(first, second, jnp.full((world.tall,), j.astype(jnp.uint32))), size)
+
+    def slope(j: jax.Array, margin: jax.Array) -> jax.Array:
+        return jnp.where(j < own, world.oracle.slope(margin) * share, 0.0)
+
+    return Drawn(world.held if exact else asked.batch, row, slope)
+
+
+def _in_registers(
+    world: World, t: jax.Array, together: list[Asked], points: list[jax.Array], some: int
+) -> list[jax.Array]:
+    """Gradients where a vector is one tile, `some` samples at a time: rows are read once."""
+    drawn = _drawn(world, t, together[0])
+
+    def add(q: jax.Array, sums: list[jax.Array]) -> list[jax.Array]:
+        numbers = [q * some + u for u in range(some)]
+        rows = [world.rows[index, :] for index in [drawn.row(j) for j in numbers]]
+        for j, row in zip(numbers, rows, strict=True):
+            slopes = [drawn.slope(j, jnp.sum(row * x, axis=1)) for x in points]
+            sums = [g + s[:, None] * row for g, s in zip(sums, slopes, strict=True)]
+        return sums
+
+    return list(lax.fori_loop(0, (drawn.count + some - 1) // some, add, [jnp.zeros_like(x) for x in points]))
+
+
+def _into_memory(world: World, t: jax.Array, together: list[Asked], some: int) -> None:
+    """The same where a vector is several tiles: first the slopes of `some` samples, then what they add to each tile."""
+    drawn = _drawn(world, t, together[0])
+
+    def add(q: jax.Array, _: Any) -> None:
+        numbers = [q * some + u for u in range(some)]
+        indices = [drawn.row(j) for j in numbers]
+
+        def measure(k: jax.Array, margins: Any) -> Any:
+            at = columns(world, k)
+            rows = [world.rows[index, at] for index in indices]
+            points = [world.leaves[asked.leaf][0, :, at] for asked in together]
+            return [
+                [m + jnp.sum(row * x, axis=1) for m, x in zip(own, points, strict=True)]
+                for own, row in zip(margins, rows, strict=True)
+            ]
+
+        nothing = [[jnp.zeros((world.tall,), jnp.float32) for _ in together] for _ in numbers]
+        margins = lax.fori_loop(0, world.blocks, measure, nothing)
+        slopes = [[drawn.slope(j, m) for m in own] for j, own in zip(numbers, margins, strict=True)]
+
+        def put(k: jax.Array, _: Any) -> None:
+            at = columns(world, k)
+            rows = [world.rows[index, at] for index in indices]
+            for a, asked in enumerate(together):
+                total = jnp.where(q > 0, world.scratch[0, asked.slot, :, at], 0.0)
+                for row, own in zip(rows, slopes, strict=True):
+                    total = total + own[a][:, None] * row
+                world.scratch[0, asked.slot, :, at] = total
+
+        lax.fori_loop(0, world.blocks, put, None)
+        world.barrier()
+
+    lax.fori_loop(0, (drawn.count + some - 1) // some, add, None)
+
+
+class Net:
+    """The five verbs in iteration t over a tile (nodes, columns), where gradients are there already, by slot."""
+
+    def __init__(self, world: World, block: Any, t: jax.Array, found: dict[int, jax.Array] | None = None) -> None:
+        self.world, self.block, self.t, self.found, self.slots = world, block, t, found, Calls()
+
+    def sample(self, batch: Any) -> None:
+        """Drawn already."""
+
+    def grad(self, x: jax.Array, sample: Any) -> jax.Array:
+        """The part of the data, fetched, and that of the regulariser."""
+        world, slot = self.world, self.slots.take()
+        found = self.found[slot] if self.found else world.scratch[0, slot, :, columns(world, self.block)]
+        if world.oracle.regulariser is None:
+            return found
+        return found + world.strength[:, None] * world.oracle.regulariser(x)[1]
+
+    def mix(self, x: jax.Array) -> jax.Array:
+        """W x, in float32 proper."""
+        return jnp.dot(self.world.weights, x, precision=lax.Precision.HIGHEST)
+
+    def full_grad(self, x: jax.Array) -> jax.Array:
+        """Fetched in the same way."""
+        return self.grad(x, None)
+
+    def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """One side or the other; they share their slots."""
+        slot, ends = self.slots.next, []
+
+        def side(thunk: Callable[[], Any]) -> Any:
+            self.slots.next = slot
+            value = thunk()
+            ends.append(self.slots.next)
+            return value
+
+        value = lax.cond(self.t % period == 0, lambda: side(then), lambda: side(otherwise))
+        self.slots.next = max(ends)
+        return value

@@ -1,0 +1,150 @@
+"""Processes that share no data, one a node: vectors are PyTorch tensors, and `mix` sends them to the neighbours.
+
+A process computes the gradients of its own node only, by the same oracle as everywhere, and holds nothing of the
+others' data. What crosses is vectors: in `mix` to neighbours, and at records to everyone, since metrics need all
+iterates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.utils import dlpack
+
+from peerdescent.engines import links
+from peerdescent.methods.contract import Calls, Method
+from peerdescent.networks.network import Network
+from peerdescent.problems.keys import node_keys
+from peerdescent.problems.problem import Oracle, Problem, cast
+from peerdescent.runs.record import metrics
+
+
+def connect() -> int:
+    """Join the other processes of the run, and say which one this is."""
+    links.connect()
+    return int(dist.get_rank())
+
+
+class Net:
+    """The five verbs in iteration t, at one node."""
+
+    def __init__(self, engine: Processes, t: int) -> None:
+        self.engine, self.t = engine, t
+        self.calls = Calls()
+
+    def sample(self, batch: int) -> Any:
+        """A draw of this node."""
+        engine = self.engine
+        where = np.uint32(engine.seed), np.int32(engine.links.rank), np.int32(self.t)
+        return _draw(engine.oracle, self.calls.take(), batch, *where, engine.data)
+
+    def grad(self, x: torch.Tensor, sample: Any) -> torch.Tensor:
+        """This node's minibatch gradient."""
+        return _tensor(_grad(self.engine.oracle, _array(x), sample, self.engine.data))
+
+    def full_grad(self, x: torch.Tensor) -> torch.Tensor:
+        """This node's exact gradient."""
+        return _tensor(_exact(self.engine.oracle, _array(x)[None], self.engine.data)[1][0])
+
+    def mix(self, x: torch.Tensor) -> torch.Tensor:
+        """One round with the neighbours."""
+        return self.engine.links.mix(self.t, x)
+
+    def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """One side or the other."""
+        with self.calls.inside(self.calls.next):
+            return then() if self.t % period == 0 else otherwise()
+
+
+class Alone(Net):
+    """A net whose mix hears nobody: for compiling what there is to compile."""
+
+    def mix(self, x: torch.Tensor) -> torch.Tensor:
+        """Itself."""
+        return x
+
+
+class Processes:
+    """The engine: `start` performs iteration 0, `advance` later ones, `evaluate` measures."""
+
+    def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
+        self.links = links.Links(network)
+        self.method, self.oracle, self.seed, self.dtype = method, problem.oracle, seed, dtype
+        self.data = cast(problem.part(self.links.rank), dtype)
+
+    def warm_up(self, x0: np.ndarray, stationarity: bool = True) -> None:
+        """Compile gradients and metrics, without a word to the others."""
+        self.method.step(self.method.init(self._own(x0), Alone(self, 0)), Alone(self, 1))
+        jax.block_until_ready(_exact(self.oracle, jnp.asarray(x0[:1], self.dtype), self.data))
+
+    def start(self, x0: np.ndarray) -> Any:
+        """The state after iteration 0."""
+        self.links.step = 0
+        return self.method.init(self._own(x0), Net(self, 0))
+
+    def advance(self, state: Any, t: int, until: int) -> Any:
+        """One iteration after the other."""
+        for step in range(t, until):
+            self.links.step = step
+            state = self.method.step(state, Net(self, step))
+        return state
+
+    def evaluate(self, x: np.ndarray, stationarity: bool = True) -> dict[str, float]:
+        """The metrics at iterates x (n, p): every process adds what its own cost is there."""
+        values, grads = [], []
+        for point in (x.mean(axis=0), *(x if stationarity else ())):
+            value, grad = _exact(self.oracle, jnp.asarray(point, self.dtype)[None], self.data)
+            total = self.gather(_tensor(jnp.concatenate([value, grad[0]]))).mean(axis=0)
+            values.append(total[0])
+            grads.append(total[1:])
+        with np.errstate(all="ignore"):
+            return {name: float(v) for name, v in metrics(x, np.array(values), np.array(grads)).items()}
+
+    def gather(self, state: Any) -> Any:
+        """The same tree for all nodes in NumPy arrays (n, ...), in every process."""
+
+        def everyone(leaf: Any) -> Any:
+            if not np.ndim(leaf):
+                return leaf
+            own = leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf, device=self.links.device)
+            return self.links.everyone(own).cpu().numpy()
+
+        return jax.tree.map(everyone, state)
+
+    def scatter(self, kept: Any) -> Any:
+        """This node's part of what `gather` collected, as tensors of its own."""
+        return jax.tree.map(lambda leaf: self._own(leaf) if np.ndim(leaf) else leaf, kept)
+
+    def _own(self, all_nodes: np.ndarray) -> torch.Tensor:
+        return torch.tensor(all_nodes[self.links.rank], device=self.links.device)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _draw(oracle: Oracle, call: int, batch: int, seed: Any, node: Any, t: Any, data: Any) -> Any:
+    return oracle.draw(node_keys(seed, node, t, call), data, batch)
+
+
+@partial(jax.jit, static_argnums=0)
+def _grad(oracle: Oracle, x: jax.Array, sample: Any, data: Any) -> jax.Array:
+    return oracle.grad(x, sample, data)
+
+
+@partial(jax.jit, static_argnums=0)
+def _exact(oracle: Oracle, points: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
+    return jax.vmap(oracle.exact, (0, None))(points, data)
+
+
+def _array(x: torch.Tensor) -> jax.Array:
+    """The same numbers for JAX, where they lie; nobody changes a vector in place."""
+    return jnp.from_dlpack(x.contiguous())
+
+
+def _tensor(array: jax.Array) -> torch.Tensor:
+    return dlpack.from_dlpack(jax.block_until_ready(array))

@@ -1,0 +1,5 @@
+"""Figures, made without pyplot: curves, heat maps, networks, and the theory's."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,126 @@
+"""Figures of the theory: the terms of a bound beside what was measured, and gradients needed by nodes and by lambda."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from peerdescent.figures.lines import COLOURS, DASHES, MARKERS
+from peerdescent.theory.theorem import TERMS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from peerdescent.studies.gradients import Needed
+    from peerdescent.theory.measured import Measured
+
+TERM_COLOURS = tuple(colour for colour in COLOURS if colour not in ("#000000", COLOURS[1]))
+"""Black is the bound's, and the second one the measurement's."""
+
+
+def _figure(columns: int) -> tuple[Figure, Any]:
+    figure = Figure(figsize=(5.2 * columns, 4.4))
+    figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.06)
+    return figure, figure.subplots(1, columns, squeeze=False)[0]
+
+
+def _style(index: int) -> dict[str, Any]:
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": DASHES[index % len(DASHES)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "markersize": 5,
+        "markerfacecolor": "white",
+        "linewidth": 1.6,
+    }
+
+
+def _finish(axes: Axes, x: str, y: str) -> None:
+    axes.set(xlabel=x, ylabel=y)
+    axes.grid(color="0.9", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _plain(axis: Any) -> None:
+    """Plain numbers at some multiples of every power of ten: the range is too short for powers alone."""
+    axis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def speedup(found: Needed, curves: pd.DataFrame) -> Figure:
+    """Gaps against all gradients of the network, which coincide under a linear speed-up; gradients a node against n."""
+    figure, (left, right) = _figure(2)
+    figure.set_size_inches(10.4, 5.4)
+    first = str(found.table["topology"].iloc[0])
+    for index, (nodes, own) in enumerate(curves[curves["topology"] == first].groupby("nodes")):
+        left.loglog(own["nodes"] * own["gradients"], own["rms"], label=f"n = {nodes}", **_style(index))
+    _finish(left, f"gradients of all nodes, {first} graph", r"root of the mean gap")
+    left.legend(frameon=False, fontsize=9)
+    assert found.slopes is not None
+    sizes = np.array(sorted(found.table["nodes"].unique()), dtype=float)
+    for index, (epsilon, own) in enumerate(found.table.groupby("epsilon", sort=False)):
+        for graph, line in own.groupby("topology", sort=False):
+            slope = found.slopes.query("topology == @graph and epsilon == @epsilon").iloc[0]
+            interval = f"{slope['slope']:.2f} [{slope['low']:.2f}, {slope['high']:.2f}]"
+            told = rf"$\epsilon$ = {epsilon:g}, {graph}: slope {interval}"
+            style = _style(index) | ({"linestyle": "-"} if graph == first else {"linestyle": ":", "markersize": 9})
+            right.loglog(line["nodes"], line["gradients"], label=told, **style)
+    top = found.table["gradients"].max()
+    right.loglog(sizes, 1.6 * top / sizes, color="0.6", linewidth=1, label="slope -1")
+    right.set_xscale("log", base=2)
+    right.set_xticks(sizes, [f"{n:g}" for n in sizes])
+    right.xaxis.set_minor_locator(NullLocator())
+    _finish(right, "nodes n", r"gradients a node needs for $E\|\nabla F\|\leq\epsilon$")
+    _plain(left.yaxis)
+    handles, labels = right.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower right", ncols=2, frameon=False, fontsize=9, handlelength=3.2)
+    return figure
+
+
+def topology(found: Needed, curves: pd.DataFrame) -> Figure:
+    """Gaps against gradients, a line a graph; and gradients needed against 1 / (1 - lambda), a line an epsilon."""
+    figure, (left, right) = _figure(2)
+    for index, (graph, own) in enumerate(curves.groupby("topology", sort=False)):
+        label = f"{graph}, λ = {own['lambda'].iloc[0]:.2f}"
+        left.loglog(own["gradients"], own["rms"], label=label, **_style(index))
+    _finish(left, "gradients of a node", "root of the mean gap")
+    left.legend(frameon=False, fontsize=9)
+    for index, (epsilon, own) in enumerate(found.table.groupby("epsilon", sort=False)):
+        own = own.sort_values("lambda")
+        label = rf"$\epsilon$ = {epsilon:g}"
+        right.loglog(1 / (1 - own["lambda"]), own["ratio"], label=label, **_style(index))
+    for axis in (left.yaxis, right.xaxis, right.yaxis):
+        _plain(axis)
+    _finish(right, r"$1/(1-\lambda)$", "gradients needed, by those on the complete graph")
+    right.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def bound(found: Measured, title: str = "") -> Figure:
+    """The six terms of Theorem 1 and their sum for growing T, and the measured gap with its range over seeds."""
+    figure, (axes,) = _figure(1)
+    figure.set_size_inches(7.4, 5)
+    curve = found.curve
+    axes.loglog(curve["steps"], curve["bound"], color="black", linewidth=2.4, label="Theorem 1's bound")
+    # On a complete graph the terms of the network are zero, and a log axis has no place for them.
+    shown = [name for name in TERMS if (curve[name] > 0).all()]
+    for index, name in enumerate(shown):
+        colour = TERM_COLOURS[TERMS.index(name)]
+        style = _style(index) | {"color": colour, "markevery": (3 * index, 16), "linewidth": 1.2}
+        axes.loglog(curve["steps"], curve[name], label=name, **style)
+    colour = COLOURS[1]
+    axes.fill_between(curve["steps"], curve["least"], curve["most"], color=colour, alpha=0.25, linewidth=0)
+    axes.loglog(curve["steps"], curve["measured"], color=colour, linewidth=2.4, label="measured")
+    lowest = curve["least"].min()
+    axes.set_ylim(bottom=max(min(curve[shown].min().min(), lowest) / 2, lowest / 1e5))
+    _finish(axes, "steps T", r"$E\|\nabla F(\tilde{x}_T)\|^2$, mean over nodes and t = 0..T")
+    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    if title:
+        axes.set_title(title, fontsize=10)
+    return figure

@@ -1,0 +1,5 @@
+"""Who talks to whom: topologies, and the weights of a network."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

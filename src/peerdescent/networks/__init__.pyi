@@ -1,0 +1,3 @@
+from . import network as network
+from . import topology as topology
+from .network import Network as Network

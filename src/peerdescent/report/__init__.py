@@ -1,0 +1,5 @@
+"""One interactive HTML page about everything in a folder."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,1 @@
+from .document import write as write

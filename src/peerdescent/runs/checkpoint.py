@@ -1,0 +1,76 @@
+"""Checkpoints: what a process needs to go on, written so that a crash at any moment leaves a good one behind.
+
+A checkpoint is one safetensors file, written beside its place, forced to disk and renamed. Its name has its step and
+the start of the SHA-256 of its bytes: a file that was cut short or changed is known, and the one before it used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import save as packed
+
+from peerdescent.runs.trace import write
+
+KEPT = 3
+"""Checkpoints of a process that are kept: others may be one behind, and one may be damaged."""
+
+
+def save(folder: Path, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> Path:
+    """Write the checkpoint of a step, and remove those that are too old.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> path = save(folder, 7, {"x": np.ones(2)}, {"seed": 0})
+    >>> steps(folder), load(folder, 7)[0]["x"].tolist(), load(folder, 7)[1]
+    ([7], [1.0, 1.0], {'seed': 0})
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    contiguous = {name: np.require(array, requirements="C") for name, array in arrays.items()}
+    content = packed(contiguous, metadata={"facts": json.dumps(facts)})
+    path = folder / f"step-{step}-{_digest(content)}.safetensors"
+    write(path, content)
+    for _, old in sorted(_named(folder), reverse=True)[KEPT:]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def steps(folder: Path) -> list[int]:
+    """The steps whose checkpoints are whole, the newest first."""
+    return sorted({step for step, path in _named(folder) if _is_whole(path)}, reverse=True)
+
+
+def load(folder: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays and facts of a step."""
+    path = next(path for found, path in _named(folder) if found == step and _is_whole(path))
+    with safe_open(path, framework="numpy") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["facts"])  # noqa: SIM118
+
+
+def clear(folder: Path) -> None:
+    """Remove all checkpoints of a folder."""
+    for _, path in _named(folder):
+        path.unlink(missing_ok=True)
+
+
+def _named(folder: Path) -> list[tuple[int, Path]]:
+    found = [(re.fullmatch(r"step-(\d+)-[0-9a-f]{16}\.safetensors", path.name), path) for path in folder.glob("step-*")]
+    return [(int(match[1]), path) for match, path in found if match]
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    return path.name.endswith(f"-{_digest(content)}.safetensors")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,5 @@
+"""The paper's experiments, and ours, as functions that the command line calls."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

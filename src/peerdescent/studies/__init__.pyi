@@ -1,0 +1,2 @@
+from . import gradients as gradients
+from . import paper as paper

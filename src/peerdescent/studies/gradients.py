@@ -1,0 +1,271 @@
+"""How many gradients GT-HSGD needs: measured against the number of nodes (`speedup`) and against lambda (`topology`).
+
+A run of T iterations has Corollary 1's parameters for that T, and its gap is the mean of ||grad F(x_t^i)||^2 over all
+nodes and t = 0..T, which the corollary bounds. A curve is the root of that gap, averaged over seeds, against the
+gradients a node has spent, for growing T. Where it falls below epsilon, E||grad F(x~_T)|| <= epsilon. Everything heavy
+is imported inside functions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from peerdescent.errors import require, unknown
+from peerdescent.runs.trace import Status, write
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from peerdescent.networks.network import Network
+    from peerdescent.problems import Problem
+
+FEATURES, NOISE, STRENGTH = 10, 1.0, 4.0
+"""Of the stream, whose strength makes it non-convex."""
+SPEEDUP_GRAPHS = ("complete", "exponential")
+TOPOLOGY_NODES = 20
+TOPOLOGY_GRAPHS = ("ring", "grid", "torus", "exponential", "directed-exponential", "complete")
+KEY = ("topology", "nodes", "steps", "seed", "points")
+
+
+class Scale(NamedTuple):
+    """How much is measured."""
+
+    nodes: tuple[int, ...]
+    """For `speedup`."""
+    budgets: tuple[int, ...]
+    """n T for `speedup`."""
+    speedup_epsilons: tuple[float, ...]
+    steps: tuple[int, ...]
+    """T for `topology`."""
+    topology_epsilons: tuple[float, ...]
+    seeds: int
+    points: int = 100
+    """Records of a run spread evenly, and as many again on a log scale."""
+
+
+SCALES = {
+    "tiny": Scale((1, 2, 4), (2**8, 2**11, 2**14), (0.6, 0.4), (2**6, 2**9, 2**12), (0.8, 0.5), 2, 40),
+    "quick": Scale(
+        (1, 2, 4, 8, 16, 32, 64),
+        tuple(2**k for k in range(14, 21)),
+        (0.3, 0.2, 0.13),
+        tuple(2**k for k in range(6, 18)),
+        (0.8, 0.6, 0.45, 0.3, 0.2, 0.15, 0.12),
+        10,
+    ),
+}
+SCALES["full"] = SCALES["quick"]._replace(
+    budgets=tuple(2**k for k in range(14, 23)), speedup_epsilons=(0.3, 0.2, 0.13, 0.08), seeds=20
+)
+"""For a test; minutes on two CPU cores; longer runs and more seeds."""
+
+
+class Needed(NamedTuple):
+    """What `speedup` and `topology` found."""
+
+    table: pd.DataFrame
+    """Gradients a node needs, a row a topology, size and epsilon."""
+    slopes: pd.DataFrame | None
+    """`speedup`: the slope of log gradients against log n, with its 95 % confidence interval."""
+    gaps: pd.DataFrame
+    """The measurements: a row a run."""
+
+
+def speedup(
+    scale: str = "quick",
+    out: str | Path | None = None,
+    *,
+    progress: Any = None,
+    note: Callable[[str], None] = lambda text: None,
+) -> Needed:
+    """Gradients a node needs for E||grad F|| <= epsilon, for growing n; the paper's linear speed-up is a slope of -1.
+
+    All nodes draw from one distribution (`problems.streaming` with no spread), so that L, the variance and F are the
+    same for every n. The slope's confidence interval is from 2,000 bootstrap samples of the seeds.
+    """
+    import pandas as pd
+
+    from peerdescent import figures
+    from peerdescent.figures import theory as charts
+
+    size, folder = _scale(scale), _folder(out, "speedup")
+    wanted = [(graph, n, total // n) for graph in SPEEDUP_GRAPHS for n in size.nodes for total in size.budgets]
+    gaps = _measure(wanted, size, folder, 0.0, progress, "speedup")
+    rows, slopes = [], []
+    for graph in SPEEDUP_GRAPHS:
+        for epsilon in size.speedup_epsilons:
+            curves = {n: _curve(gaps, graph, n) for n in size.nodes}
+            found = {n: _needed(*curve, epsilon) for n, curve in curves.items()}
+            rows += [{"topology": graph, "epsilon": epsilon, "nodes": n, "gradients": g} for n, g in found.items()]
+            slopes.append({"topology": graph, "epsilon": epsilon, **_slope(curves, epsilon)})
+    result = Needed(pd.DataFrame(rows), pd.DataFrame(slopes), gaps)
+    write(folder / "speedup.csv", result.table.to_csv(index=False).encode())
+    write(folder / "slopes.csv", pd.DataFrame(slopes).to_csv(index=False).encode())
+    figure = charts.speedup(result, _means(gaps))
+    for suffix in figures.SUFFIXES:
+        figures.save(figure, folder / f"speedup{suffix}")
+    note(f"written to {folder}: speedup.csv, slopes.csv, gaps.csv, speedup.png, .pdf and .svg")
+    return result
+
+
+def topology(
+    scale: str = "quick",
+    out: str | Path | None = None,
+    *,
+    progress: Any = None,
+    note: Callable[[str], None] = lambda text: None,
+) -> Needed:
+    """Gradients a node needs for E||grad F|| <= epsilon on 20 nodes, for graphs of every lambda and falling epsilon.
+
+    Nodes differ (`problems.streaming` with a spread of 1), since on equal ones the network has little to do. `ratio`
+    is to the complete graph, and `predicted` is the ratio of the T at which Corollary 1's bounds fall to epsilon^2
+    (`theory.steps_for`), with the variance at x_0.
+    """
+    import pandas as pd
+
+    from peerdescent import figures, theory
+    from peerdescent.figures import theory as charts
+
+    size, folder = _scale(scale), _folder(out, "topology")
+    wanted = [(graph, TOPOLOGY_NODES, steps) for graph in TOPOLOGY_GRAPHS for steps in size.steps]
+    gaps = _measure(wanted, size, folder, 1.0, progress, "topology")
+    constants = theory.constants(_problem(TOPOLOGY_NODES, 1.0))
+    lambdas = gaps.groupby("topology")["lambda"].first()
+    rows = []
+    for epsilon in size.topology_epsilons:
+        found = {graph: _needed(*_curve(gaps, graph, TOPOLOGY_NODES), epsilon) for graph in TOPOLOGY_GRAPHS}
+        for graph, gradients in found.items():
+            lam = float(lambdas[graph])
+            told, best = (theory.steps_for(constants, TOPOLOGY_NODES, value, epsilon) for value in (lam, 0.0))
+            row = {"topology": graph, "lambda": lam, "epsilon": epsilon, "gradients": gradients}
+            rows.append(row | {"ratio": gradients / found["complete"], "predicted": told / best})
+    result = Needed(pd.DataFrame(rows), None, gaps)
+    write(folder / "topology.csv", result.table.to_csv(index=False).encode())
+    figure = charts.topology(result, _means(gaps))
+    for suffix in figures.SUFFIXES:
+        figures.save(figure, folder / f"topology{suffix}")
+    note(f"written to {folder}: topology.csv, gaps.csv, topology.png, .pdf and .svg")
+    return result
+
+
+def _scale(name: str) -> Scale:
+    if name not in SCALES:
+        raise unknown("scale", name, SCALES)
+    return SCALES[name]
+
+
+def _folder(out: str | Path | None, name: str) -> Path:
+    folder = Path("runs") / name if out is None else Path(out)
+    require(not folder.is_file(), f"{folder} is a file: give a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _problem(nodes: int, spread: float) -> Problem:
+    from peerdescent.problems import streaming
+
+    return streaming(nodes, FEATURES, noise=NOISE, spread=spread, strength=STRENGTH)
+
+
+def _measure(
+    wanted: Iterable[tuple[str, int, int]], size: Scale, folder: Path, spread: float, progress: Any, label: str
+) -> pd.DataFrame:
+    """The gap of every graph, number of nodes, T and seed; what is in the folder already is not measured again."""
+    import pandas as pd
+
+    from peerdescent.networks import topology
+    from peerdescent.networks.network import Network
+    from peerdescent.runs.progress import choose
+
+    keys = [(*what, seed, size.points) for what in wanted for seed in range(1, size.seeds + 1)]
+    file, known = folder / "gaps.csv", {}
+    if file.is_file():
+        known = {tuple(row[name] for name in KEY): row for row in pd.read_csv(file).to_dict("records")}
+    bar = choose(progress)
+    bar.begin(label, len(keys))
+    try:
+        for done, key in enumerate(keys):
+            graph, n, *run = key
+            if key not in known:
+                network = Network(topology.build(graph, n)) if n > 1 else Network([[1.0]])
+                gradients, gap = _gap(_problem(n, spread), network, *run)
+                row: dict[Any, Any] = dict(zip(KEY, key, strict=True))
+                known[key] = row | {"lambda": network.lam, "gradients": gradients, "gap": gap}
+                write(file, pd.DataFrame(list(known.values())).to_csv(index=False).encode())
+            bar.update(done + 1, math.sqrt(known[key]["gap"]))
+    finally:
+        bar.end()
+    return pd.DataFrame([known[key] for key in keys])
+
+
+def _gap(problem: Problem, network: Network, steps: int, seed: int, points: int) -> tuple[float, float]:
+    """The gradients a node spends in a run with Corollary 1's parameters, and the run's gap."""
+    from peerdescent import methods, theory
+    from peerdescent.runs.loop import run
+    from peerdescent.theory.measured import marks, running_gap
+
+    assert problem.smoothness is not None
+    chosen = theory.parameters(problem.smoothness, problem.nodes, steps)
+    method, record = methods.gt_hsgd(**chosen._asdict()), marks(steps, points)
+    trace = run(method, problem, network, steps=steps, seed=seed, record=record, progress=False)
+    if trace.status == Status.interrupted:
+        raise KeyboardInterrupt
+    done = trace.status == Status.done
+    return float(trace.table["gradients"].iloc[-1]), float(running_gap(trace.table)[-1]) if done else math.inf
+
+
+def _curve(gaps: pd.DataFrame, graph: str, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gradients a node (k,), and gaps (k, seeds), for growing T."""
+    own = gaps[(gaps["topology"] == graph) & (gaps["nodes"] == nodes)]
+    # By steps, since a run that diverged has spent less than the others of its length.
+    by_seed = own.pivot(index="steps", columns="seed", values="gap").sort_index()
+    return own.groupby("steps")["gradients"].max().to_numpy(float), by_seed.to_numpy()
+
+
+def _means(gaps: pd.DataFrame) -> pd.DataFrame:
+    """The root of the mean gap over seeds, by topology, nodes and gradients."""
+    groups = gaps.groupby(["topology", "nodes", "lambda", "steps"], sort=False)
+    means: pd.DataFrame = groups.agg(gradients=("gradients", "max"), rms=("gap", "mean")).reset_index()
+    return means.assign(rms=means["rms"] ** 0.5)
+
+
+def _needed(gradients: np.ndarray, gaps: np.ndarray, epsilon: float) -> float:
+    """Where the root of the mean gap first falls to epsilon, between measurements along a line on log axes.
+
+    NaN where it begins below, or never gets there.
+    """
+    import numpy as np
+
+    rms = np.sqrt(gaps.mean(axis=1))
+    below = np.flatnonzero(rms <= epsilon)
+    if len(below) == 0 or below[0] == 0:
+        return math.nan
+    k = below[0]
+    if rms[k - 1] == math.inf:  # diverged: where between the two it fell is not known
+        return float(gradients[k])
+    share = math.log(rms[k - 1] / epsilon) / math.log(rms[k - 1] / rms[k])
+    return float(gradients[k - 1] ** (1 - share) * gradients[k] ** share)
+
+
+def _slope(curves: Mapping[int, tuple[np.ndarray, np.ndarray]], epsilon: float) -> dict[str, float]:
+    """The slope of log gradients against log n by least squares, its 95 % interval, and the sizes it is from."""
+    import numpy as np
+    from scipy.stats import linregress
+
+    random = np.random.default_rng(0)
+    seeds = next(iter(curves.values()))[1].shape[1]
+
+    def fit(chosen: np.ndarray) -> float:
+        needed = {n: _needed(gradients, gaps[:, chosen], epsilon) for n, (gradients, gaps) in curves.items()}
+        points = [(math.log(n), math.log(g)) for n, g in needed.items() if not math.isnan(g)]
+        return float(linregress(*zip(*points, strict=True)).slope) if len(points) > 1 else math.nan
+
+    drawn = [fit(chosen) for chosen in random.integers(seeds, size=(2000, seeds))]
+    # Where epsilon is never reached there is no slope, and no warning is needed that there is none.
+    low, high = np.nanquantile(drawn, [0.025, 0.975]) if not np.isnan(drawn).all() else (math.nan, math.nan)
+    sizes = sum(not math.isnan(_needed(*curve, epsilon)) for curve in curves.values())
+    return {"slope": fit(np.arange(seeds)), "low": float(low), "high": float(high), "sizes": sizes}

@@ -1,0 +1,5 @@
+"""Many runs: sweeps over hyperparameters, tuning grids, and tuning."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

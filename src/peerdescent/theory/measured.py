@@ -1,0 +1,131 @@
+"""Theorem 1's bound, term by term, beside the gap that runs measure. Everything heavy is imported inside functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from peerdescent.errors import require, whole
+from peerdescent.runs.trace import Status
+from peerdescent.theory import theorem as theory
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from peerdescent.networks.network import Network
+    from peerdescent.problems import Problem
+
+POINTS = 60
+"""Records of a run spread evenly, and as many again on a log scale."""
+
+
+def marks(steps: int, points: int = POINTS) -> list[int]:
+    """When to record a run whose mean gap is wanted: evenly, and densely at the start, where the gap falls fast."""
+    from peerdescent.runs.record import Grid, recording_steps
+
+    return sorted({*recording_steps(points, steps), *recording_steps(Grid(points, "log"), steps)})
+
+
+class Measured(NamedTuple):
+    """A bound and what was measured under it."""
+
+    constants: theory.Constants
+    parameters: theory.Parameters
+    nodes: int
+    lam: float
+    curve: pd.DataFrame
+    """For T = `steps`: the six terms, their sum `bound`, and the `measured` gap, with its `least` and `most` of all
+    seeds."""
+
+    @property
+    def looseness(self) -> float:
+        """How many times the bound is above the measured gap, at the end."""
+        last = self.curve.iloc[-1]
+        return float(last["bound"] / last["measured"])
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The terms at the end: value, share of the bound, and how often the measured gap fits into it."""
+        import pandas as pd
+
+        last = self.curve.iloc[-1]
+        rows = [(name, last[name]) for name in (*theory.TERMS, "bound", "measured")]
+        found = pd.DataFrame(rows, columns=["term", "value"])
+        return found.assign(share=found["value"] / last["bound"], by_measured=found["value"] / last["measured"])
+
+
+def measure(
+    problem: Problem,
+    network: Network,
+    steps: int,
+    *,
+    alpha: float | None = None,
+    initial_batch: int | None = None,
+    seeds: int = 5,
+    seed: int = 0,
+    constants: theory.Constants | None = None,
+    precision: int | str = 32,
+    progress: Any = None,
+) -> Measured:
+    """Run GT-HSGD with a step size that Theorem 1 allows, and set its gap beside the bound, for all T up to `steps`.
+
+    The gap is the mean over nodes and t = 0..T of ||grad F(x_t^i)||^2, between records by the trapezoidal rule, and its
+    mean over `seeds` runs. `alpha` is by default Corollary 1's where that lies in the theorem's range, else 99 % of the
+    largest one there; `initial_batch` is by default the corollary's. beta is Theorem 1's. `constants` are by default
+    those of the problem; the variance is then the largest of those at x_0 and at the ends of the runs. Runs have the
+    seeds from `seed` on.
+
+    >>> import peerdescent as peer
+    >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
+    >>> found = measure(problem, peer.Network(peer.topology.ring(4)), steps=1000, seeds=2)
+    >>> bool((found.curve["bound"] > found.curve["most"]).all())
+    True
+    """
+    import numpy as np
+    import pandas as pd
+
+    from peerdescent import methods
+    from peerdescent.runs.loop import run
+
+    steps, seeds = whole("steps", steps, least=2), whole("seeds", seeds, least=1)
+    theory.check_static(network)
+    known, lam, n = constants or theory.constants(problem), network.lam, network.n
+    most, usual = theory.largest_step_size(known.smoothness, n, lam), theory.parameters(known.smoothness, n, steps)
+    if alpha is None:
+        alpha = min(usual.alpha, 0.99 * most)
+    theory.check_step_size(alpha, known.smoothness, n, lam)
+    first = usual.initial_batch if initial_batch is None else initial_batch
+    chosen = theory.Parameters(alpha, theory.weight(alpha, known.smoothness, n), first)
+    record = marks(steps)
+    traces = []
+    for number in range(seed, seed + seeds):
+        trace = run(
+            methods.gt_hsgd(**chosen._asdict()), problem, network, steps=steps, seed=number, record=record,
+            precision=precision, progress=progress,
+        )  # fmt: skip
+        if trace.status == Status.interrupted:
+            raise KeyboardInterrupt
+        require(
+            trace.status == Status.done,
+            f"alpha = {alpha:g} diverged, which Theorem 1 rules out: L = {known.smoothness:g} is too small",
+        )
+        traces.append(trace)
+    if constants is None or constants.variances:
+        known = theory.visiting(known, problem, [trace.x_mean for trace in traces])
+    lengths = np.array([step for step in record if step >= 2])
+    gaps = np.stack([running_gap(trace.table)[-len(lengths) :] for trace in traces])
+    terms = [theory.bound(known, n, lam, alpha, int(length), first) for length in lengths]
+    curve = pd.DataFrame(terms).assign(measured=gaps.mean(axis=0), least=gaps.min(axis=0), most=gaps.max(axis=0))
+    curve.insert(0, "steps", lengths)
+    curve["bound"] = curve[list(theory.TERMS)].sum(axis=1)
+    return Measured(known, chosen, n, lam, curve)
+
+
+def running_gap(table: pd.DataFrame) -> np.ndarray:
+    """The mean of the stationarity over t = 0..T, for T at every record of a trace; between records it is a line."""
+    from scipy.integrate import cumulative_trapezoid
+
+    steps, values = table["step"].to_numpy(float), table["stationarity"].to_numpy(float)
+    # A sum over t = 0..T is the trapezoids' area and half of either end.
+    sums: np.ndarray = cumulative_trapezoid(values, steps, initial=0) + (values[0] + values) / 2
+    return sums / (steps + 1)

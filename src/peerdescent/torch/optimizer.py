@@ -1,0 +1,321 @@
+"""PyTorch models over processes that share no data: an optimizer that runs a method's own text at this process's node.
+
+A vector is one flat tensor of all trainable parameters, `mix` is sends to neighbours, and the sample of a step is its
+closure, evaluated wherever the estimator asks, each time from the same random state and the same buffers.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import peerdescent
+from peerdescent.engines.links import Links
+from peerdescent.errors import require
+from peerdescent.methods.contract import Method
+from peerdescent.networks.network import Network
+from peerdescent.runs.loop import check, matrices_of
+from peerdescent.runs.record import Blank, Books, Ledger
+from peerdescent.runs.trace import digest
+
+__all__ = ["DecentralizedOptimizer"]
+
+STEP_SIZES = "eta", "alpha"
+"""What a method may call its step size; the first of them that it has becomes `lr`."""
+
+
+class Surroundings(NamedTuple):
+    """What an evaluation reads and changes besides parameters: random states of CPU and GPU, buffers of the model."""
+
+    cpu: Tensor
+    gpu: Tensor | None
+    buffers: list[Tensor]
+
+
+class Flat:
+    """A model as one vector of its trainable parameters."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.trained = [p for p in model.parameters() if p.requires_grad]
+        self.all = [*model.parameters(), *model.buffers()]
+        require(bool(self.trained), "the model has no trainable parameter: set requires_grad where it should learn")
+        dtypes, devices = dict.fromkeys(p.dtype for p in self.trained), dict.fromkeys(t.device for t in self.all)
+        require(
+            len(dtypes) == 1 and next(iter(dtypes)).is_floating_point,
+            f"trainable parameters are of {_listed(dtypes)}: all must be of one real floating type, since they are one "
+            "vector; convert with model.to(torch.float32), or freeze the others",
+        )
+        self.dtype, self.device = next(iter(dtypes)), next(iter(devices))
+        require(
+            len(devices) == 1 and self.device.type in ("cpu", "cuda"),
+            f"parameters and buffers are on {_listed(devices)}: all must be on the CPU or on one GPU; "
+            "move them with model.to(device)",
+        )
+
+    def read(self) -> Tensor:
+        """The parameters (p,), a copy."""
+        return torch.cat([p.detach().reshape(-1) for p in self.trained])
+
+    def write(self, x: Tensor) -> None:
+        """Set the parameters."""
+        for p, piece in zip(self.trained, x.split([p.numel() for p in self.trained]), strict=True):
+            p.detach().copy_(piece.view_as(p))
+
+    def surroundings(self) -> Surroundings:
+        """A copy of them as they are."""
+        gpu = torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
+        return Surroundings(torch.get_rng_state(), gpu, [b.detach().clone() for b in self.model.buffers()])
+
+    def restore(self, kept: Surroundings) -> None:
+        """Make them what they were."""
+        torch.set_rng_state(kept.cpu)
+        if kept.gpu is not None:
+            torch.cuda.set_rng_state(kept.gpu, self.device)
+        for buffer, value in zip(self.model.buffers(), kept.buffers, strict=True):
+            buffer.detach().copy_(value)
+
+    def evaluate(self, x: Tensor, closure: Callable[[], Any]) -> tuple[Any, Tensor]:
+        """What the closure returns at x, and the gradient (p,); zero where the loss does not depend on a parameter."""
+        self.write(x)
+        self.forget()
+        with torch.enable_grad():
+            loss = closure()
+            if all(p.grad is None for p in self.trained):
+                what = type(loss).__name__
+                require(isinstance(loss, Tensor), f"the closure returned a {what}: return the loss, a tensor")
+                loss.backward()
+        found = [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in self.trained]
+        self.forget()
+        value = loss.detach() if isinstance(loss, Tensor) else loss
+        return value, torch.cat([grad.detach().reshape(-1) for grad in found])
+
+    def forget(self) -> None:
+        """No gradient is left in the model: it might be that of another point."""
+        for p in self.trained:
+            p.grad = None
+
+
+class Net:
+    """The five verbs in iteration t, for one node and the batch that a closure holds.
+
+    The evaluation at x_t counts, or the first where there is none: its loss is returned, and what it did to random
+    state and buffers stays. What any other did is undone.
+    """
+
+    def __init__(self, model: Flat, links: Links, closure: Callable[[], Any], t: int) -> None:
+        self.model, self.links, self.closure, self.t = model, links, closure, t
+        self.x, self.loss = model.read(), None
+        self.before: Surroundings | None = None
+        self.after: Surroundings | None = None
+
+    def sample(self, batch: int) -> Surroundings:
+        """The closure, of whatever batch it is, and where all its evaluations start from."""
+        require(
+            self.before is None,
+            "the method draws two samples in one step, and a closure holds one: use a method that draws one a step",
+        )
+        self.before = self.model.surroundings()
+        return self.before
+
+    def grad(self, x: Tensor, sample: Surroundings) -> Tensor:
+        """The gradient of the closure at x."""
+        self.model.restore(sample)
+        loss, grad = self.model.evaluate(x, self.closure)
+        if self.after is None or x is self.x:
+            self.loss, self.after = loss, self.model.surroundings()
+        return grad
+
+    def full_grad(self, x: Tensor) -> Tensor:
+        """Not known from one batch; the optimizer has refused methods that ask."""
+        raise ValueError("a closure knows one batch, not all data of a node: use a method without exact gradients")
+
+    def mix(self, x: Tensor) -> Tensor:
+        """One round with the neighbours."""
+        return self.links.mix(self.t, x)
+
+    def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """One side or the other."""
+        return then() if self.t % period == 0 else otherwise()
+
+    def leave(self, x: Tensor, kept: Surroundings | None) -> None:
+        """End the step at x, and in these surroundings if there were any evaluations."""
+        self.model.write(x)
+        self.model.forget()
+        if kept is not None:
+            self.model.restore(kept)
+
+
+class DecentralizedOptimizer(torch.optim.Optimizer):
+    """Train a model in processes that hold their own data and talk to their neighbours in a network, one a node.
+
+    `model` is any `nn.Module` whose trainable parameters are of one type and on one device, `method` any estimator and
+    fusion without exact gradients, `network` of as many nodes as there are processes. All start from the parameters
+    and buffers of rank 0. `step(closure)` performs one iteration and returns the loss of the batch at the current
+    parameters. `lr` in the parameter group is the method's step size, and its other numbers are there by name, so
+    schedules work. The batch is the closure's: batch sizes in the method mean nothing here.
+
+    Each process makes as many steps as the others, and saves and loads its own `state_dict`, with the model's.
+
+    >>> import torch.distributed as dist
+    >>> import peerdescent as peer
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # torchrun has more of them
+    >>> model, network = nn.Linear(2, 1), peer.Network([[1.0]])
+    >>> optimizer = DecentralizedOptimizer(model, peer.methods.gt_hsgd(alpha=0.05, beta=0.05), network)
+    >>> inputs, targets = torch.eye(2), torch.ones(2, 1)
+    >>> losses = [float(optimizer.step(lambda: nn.functional.mse_loss(model(inputs), targets))) for _ in range(50)]
+    >>> losses[-1] < losses[0] / 10
+    True
+    >>> dist.destroy_process_group()
+    """
+
+    def __init__(self, model: nn.Module, method: Method, network: Network) -> None:
+        kinds = (("model", model, nn.Module), ("method", method, Method), ("network", network, Network))
+        for name, value, kind in kinds:
+            require(isinstance(value, kind), f"{name} is a {type(value).__name__}: give a {kind.__name__}")
+        require(
+            not isinstance(model, nn.parallel.DistributedDataParallel),
+            "the model is wrapped in DistributedDataParallel, which averages gradients itself: give model.module",
+        )
+        rates = [name for name in STEP_SIZES if name in method.numbers]
+        require(
+            bool(rates),
+            f"{method.name} has no step size called {' or '.join(STEP_SIZES)} that a schedule could set: "
+            "make the method of an estimator and a fusion, with peer.compose",
+        )
+        books = Books(method, None, [0.0])
+        require(
+            not books.takes_exact,
+            f"{method.name} takes exact local gradients, and a closure knows one batch only: "
+            "use a method with a large_batch, such as d-get",
+        )
+        nodes: Any = SimpleNamespace(nodes=network.n)  # all that `check` asks of a problem
+        check(method, nodes, network)
+        self.flat, self.method, self.rate = Flat(model), method, rates[0]
+        # The tree of a method's state, and those of its leaves that are neither x nor always equal to an earlier one.
+        self.structure = jax.tree.structure(method.init(Blank(), Ledger(np.zeros(1, np.int64), None)))
+        self.twins, self.kept = books.twins, sorted(set(books.twins) - {0})
+        self.links, self.agreed = Links(network), False
+        require(
+            self.links.device.type in ("cpu", self.flat.device.type),
+            f"the processes are joined by NCCL, which moves nothing from the {self.flat.device.type}: "
+            "use model.cuda(), or join them yourself with torch.distributed.init_process_group('gloo')",
+        )
+        self.links.agree(
+            {
+                "peerdescent": peerdescent.__version__,
+                "torch": torch.__version__,
+                "method": method,
+                "network": network,
+                "weights": digest(matrices_of(network)),
+                "parameters": sum(p.numel() for p in self.flat.trained),
+                "shapes of the model": digest([np.array(tensor.shape) for tensor in self.flat.all]),
+                "type": self.flat.dtype,
+            }
+        )
+        self._start_alike()
+        numbers = {"lr" if name == self.rate else name: value for name, value in method.numbers.items()}
+        super().__init__(self.flat.trained, {**numbers, "method": method.name})
+
+    def _start_alike(self) -> None:
+        others = [rank for rank in range(self.links.world) if rank != 0]
+        for tensor in self.flat.all:
+            values = tensor.detach().reshape(-1)
+            if self.links.rank == 0:
+                self.links.exchange(dict.fromkeys(others, values), [], values)
+            else:
+                tensor.detach().copy_(self.links.exchange({}, [0], values)[0].view_as(tensor))
+
+    @property
+    def bytes_sent(self) -> int:
+        """What this process has handed to its neighbours for mixing."""
+        return self.links.sent
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One iteration of the method on the batch of `closure`, which returns its loss; that loss, before the step.
+
+        The closure may be evaluated at the previous parameters too, from the same random state and buffers; it may call
+        `backward` itself. A step that fails leaves parameters, buffers and random state as they were.
+        """
+        require(closure is not None, "step() needs a closure: step(lambda: criterion(model(inputs), targets))")
+        assert closure is not None
+        held = self.state.get(self.flat.trained[0], {})
+        t = self.links.step = held.get("step", 0)
+        method = self._method(t)
+        with torch.no_grad():
+            net = Net(self.flat, self.links, closure, t)
+            try:
+                state = method.init(net.x, net) if t == 0 else method.step(self._unpack(held, net.x), net)
+            except BaseException:
+                net.leave(net.x, net.before)
+                raise
+            net.leave(state.x, net.after)
+        leaves = jax.tree.leaves(state)
+        kept = {str(k): leaves[k] for k in self.kept}
+        self.state[self.flat.trained[0]] = {"step": t + 1, "rank": self.links.rank, **kept}
+        return net.loss
+
+    def _method(self, t: int) -> Method:
+        """The method with the numbers that stand in the parameter group."""
+        group = self.param_groups[0]
+        numbers = {name: group["lr" if name == self.rate else name] for name in self.method.numbers}
+        if not self.agreed:
+            self.links.agree({"step": t, **numbers})
+            self.agreed = True
+        rate = float(numbers[self.rate])
+        require(0 <= rate < math.inf, f"lr = {rate}: must be finite and not negative")
+        # As a tensor it passes for a number not known yet, and schedules may end at 0, where no method would start.
+        return self.method.replace(**{**numbers, self.rate: torch.tensor(rate, dtype=torch.float64)})
+
+    def _unpack(self, held: dict[str, Any], x: Tensor) -> Any:
+        """The method's state, with x as the model has it."""
+        known = {0: x, **{k: held[str(k)] for k in self.kept}}
+        return jax.tree.unflatten(self.structure, [known[k] for k in self.twins])
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where this process's node was when it called `state_dict`; load the model's own beside it."""
+        name, rank = state_dict["param_groups"][0].get("method"), state_dict["state"].get(0, {}).get("rank")
+        require(
+            name == self.method.name,
+            f"the state is of {name}, and this optimizer runs {self.method.name}: make it with the method of the state",
+        )
+        require(
+            rank in (None, self.links.rank),
+            f"the state is of rank {rank}, and this is rank {self.links.rank}: every process saves and loads its own",
+        )
+        super().load_state_dict(state_dict)
+        self.agreed = False
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Refused: the parameters are one vector, alike in all processes, from the start."""
+        require(
+            not self.param_groups,
+            "add_param_group: the parameters are one vector for all processes; make a new optimizer when they change",
+        )
+        super().add_param_group(param_group)
+
+    def average_parameters(self) -> dict[str, Any]:
+        """The consensus model, as a `state_dict` for the model: means over all processes, who must all call this.
+
+        Trained parameters and real buffers are averaged; whatever else the model holds is this process's own.
+        """
+        averaged = {}
+        for name, value in self.flat.model.state_dict(keep_vars=True).items():
+            frozen = isinstance(value, nn.Parameter) and not value.requires_grad
+            if isinstance(value, Tensor) and value.is_floating_point() and not frozen:
+                averaged[name] = self.links.everyone(value.detach().reshape(-1)).mean(dim=0).view_as(value)
+            else:
+                averaged[name] = copy.deepcopy(value.detach() if isinstance(value, Tensor) else value)
+        return averaged
+
+
+def _listed(things: dict[Any, None]) -> str:
+    return " and ".join(str(thing).removeprefix("torch.") for thing in things)

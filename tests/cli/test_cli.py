@@ -1,0 +1,396 @@
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from io import StringIO
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+import peerdescent
+from peerdescent.cli.main import _slugs, console, main
+from peerdescent.engines import ENGINES
+from peerdescent.methods import METHODS
+
+SMALL = ("--nodes", "4", "--steps", "40", "--record", "4")
+SOURCE = str(Path(peerdescent.__file__).parents[1])
+ENVIRONMENT = {**os.environ, "PYTHONPATH": SOURCE, "TERM": "xterm", "COLUMNS": "80"}
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path_factory, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PEERDESCENT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.delenv("PEERDESCENT_DATA", raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture
+def peer(capsys):
+    def call(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        return Answer(ended.value.code or 0, *capsys.readouterr())
+
+    return call
+
+
+def trace(folder):
+    return pd.read_csv(Path(folder) / "trace.csv")
+
+
+def is_drawn(path):
+    return np.asarray(Image.open(path).convert("L"), dtype=float).var() > 10
+
+
+def test_help_is_quick():
+    took = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "peerdescent", "--help"], check=True, capture_output=True, env=ENVIRONMENT
+        )
+        took.append(time.perf_counter() - start)
+    assert min(took) < 0.5
+
+
+def test_help_loads_nothing_heavy():
+    code = """
+import sys
+from peerdescent.cli.main import main
+try:
+    main(["run", "--help"])
+except SystemExit:
+    loaded = {"jax", "numpy", "pandas", "matplotlib", "networkx", "scipy", "sklearn"} & set(sys.modules)
+    sys.exit(" ".join(loaded) or 0)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT, capture_output=True)
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "network", "list"])
+def test_every_command_has_help_with_examples(peer, command):
+    answer = peer(command, "--help")
+    assert answer.code == 0
+    assert "Examples" in answer.out
+    assert f"peerdescent {command}" in answer.out
+
+
+def test_exit_status_is_documented(peer):
+    assert "1 diverged, 2 bad input, 3 another process is lost, 130 interrupted" in " ".join(
+        peer("run", "--help").out.split()
+    )
+
+
+def test_no_command_shows_help_and_version(peer):
+    assert "compare" in peer().out
+    assert peer("--version").out == f"peerdescent {peerdescent.__version__}\n"
+
+
+# Run
+
+
+def test_run_prints_a_table_and_a_closing_line(peer, tmp_path):
+    answer = peer("run", "gt-hsgd[alpha=0.5]", *SMALL)
+    assert answer.code == 0
+    head = answer.out.splitlines()[0].split()
+    assert " ".join(head) == "step epoch loss grad norm consensus gradients rounds bytes seconds"
+    assert len(answer.out.splitlines()) == 2 + 5
+    assert answer.err.startswith("done: loss 0.")
+    assert "add --out DIR" in answer.err
+    assert "\x1b" not in answer.out + answer.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_long_traces_are_shortened_in_the_table_only(peer):
+    table = peer("run", "dsgd", *SMALL[:4], "--record", "40").out
+    assert len(table.splitlines()) == 2 + console.ROWS + 1
+    assert len(pd.read_csv(StringIO(peer("run", "dsgd", *SMALL[:4], "--record", "40", "--format", "csv").out))) == 41
+
+
+def test_csv_and_json_can_be_piped(peer):
+    as_csv = pd.read_csv(StringIO(peer("run", "dsgd", *SMALL, "--format", "csv").out))
+    as_json = json.loads(peer("run", "dsgd", *SMALL, "--format", "json").out)
+    assert as_json["method"] == "dsgd"
+    assert as_json["status"] == "done"
+    assert as_json["trace"][0]["tracking"] is None
+    assert [row["loss"] for row in as_json["trace"]] == as_csv["loss"].tolist()
+    assert as_csv["step"].tolist() == [0, 10, 20, 30, 40]
+
+
+def test_quiet_says_nothing(peer):
+    assert peer("run", "dsgd", *SMALL, "--quiet").err == ""
+
+
+def test_any_cell_of_the_grid_runs(peer):
+    answer = peer("run", "hybrid*exact-diffusion[alpha=0.5]", *SMALL, "--format", "csv")
+    losses = pd.read_csv(StringIO(answer.out))["loss"]
+    assert losses.iloc[-1] < losses.iloc[0]
+
+
+def test_every_option_reaches_the_run(peer):
+    options = "--data digits --rows 400 --positive 1,2 --partition dirichlet --concentration 0.3 --strength 0.1"
+    options += " --regulariser l2 --topology star --weights metropolis --nodes 5 --epochs 0.2 --seed 3 --engine debug"
+    options += " --precision 64 --record 3 --grid log --format csv"
+    shown = pd.read_csv(StringIO(peer("run", "gt-hsgd[alpha=0.3]", *options.split()).out))
+
+    data = peerdescent.datasets.load("digits", rows=400, seed=3, positive=[1, 2])
+    partition = data.partition(5, by="dirichlet", concentration=0.3, seed=3)
+    problem = peerdescent.problems.regression(partition, strength=0.1, regulariser="l2")
+    network = peerdescent.Network(peerdescent.networks.topology.star(5), "metropolis")
+    grid = peerdescent.runs.record.Grid(3, "log")
+    method = peerdescent.methods.gt_hsgd(alpha=0.3)
+    result = peerdescent.runs.loop(
+        method, problem, network, epochs=0.2, seed=3, engine="debug", precision=64, record=grid, progress=False
+    )
+    expected = result.table.drop(columns="seconds")
+    pd.testing.assert_frame_equal(shown.drop(columns="seconds"), expected, rtol=1e-12)
+
+
+def test_a_run_folder(peer):
+    answer = peer("run", "dsgd", *SMALL, "--out", "runs/a", "--strength", "1e-5")
+    folder = Path("runs/a")
+    assert "written to runs/a" in answer.err
+    assert trace(folder)["step"].iloc[-1] == 40
+    assert json.loads((folder / "summary.json").read_text())["status"] == "done"
+    assert (folder / "checkpoint").is_dir()
+    assert is_drawn(folder / "loss.png")
+    written = tomllib.loads((folder / "config.toml").read_text())
+    assert written["method"] == "dsgd"
+    assert written["strength"] == 1e-5
+    assert "out" not in written
+    assert "epochs" not in written
+
+
+def test_config_toml_reproduces_the_run(peer):
+    options = ("--epochs", "2", "--nodes", "5", "--seed", "3", "--partition", "dirichlet", "--concentration", "0.3")
+    peer("run", "gt-dsgd[alpha=0.3]", *options, "--positive", "1,2", "--record", "5", "--out", "a")
+    assert peer("run", "--config", "a/config.toml", "--out", "b").code == 0
+    pd.testing.assert_frame_equal(
+        trace("a").drop(columns="seconds"), trace("b").drop(columns="seconds"), check_exact=True
+    )
+    assert Path("a/config.toml").read_text() == Path("b/config.toml").read_text()
+
+
+def test_resume_equals_an_unbroken_run(peer):
+    peer("run", "gt-hsgd", *SMALL, "--out", "whole")
+    peer("run", "gt-hsgd", *SMALL[:2], "--steps", "20", "--record", "2", "--out", "part")
+    before = trace("part")
+    assert len(before) == 3
+    answer = peer("run", "--resume", "--out", "part", *SMALL[2:])
+    assert answer.code == 0
+    assert trace("part")["loss"].tolist() == trace("whole")["loss"].tolist()
+    assert trace("part")["seconds"].tolist()[:3] == before["seconds"].tolist()  # kept, not run again
+    assert tomllib.loads(Path("part/config.toml").read_text())["steps"] == 40
+
+
+def test_resume_keeps_its_own_options(peer):
+    peer("run", "dsgd", *SMALL, "--out", "a")
+    for changed in (("--seed", "1"), ("--strength", "1"), ("gt-dsgd",)):
+        answer = peer("run", "--resume", "--out", "a", "--steps", "80", *changed)
+        assert answer.code == 2
+        assert "in a/config.toml: leave it out" in answer.err
+    assert "nothing to resume" in peer("run", "--resume", "--out", "a").err
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_diverged_run_says_so(peer, form):
+    answer = peer("run", "dsgd[alpha=1e9]", *SMALL, "--out", "a", "--quiet", "--format", form)
+    assert answer.code == 1
+    assert answer.err.startswith("warning: diverged")
+    assert json.loads(Path("a/summary.json").read_text())["status"] == "diverged"
+    assert is_drawn("a/loss.png")
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_one_line(peer):
+    rows = "\n".join(f"{i % 3},{i % 5 or ''},{i % 2}" for i in range(40))
+    Path("holes.csv").write_text(f"a,b,label\n{rows}\n")
+    answer = peer("run", "dsgd", *SMALL, "--data", "holes.csv")
+    assert answer.code == 0
+    assert answer.err.startswith("warning: holes.csv: 8 missing values")
+    assert len(answer.err.splitlines()) == 2
+
+
+def test_ctrl_c_keeps_what_there_is(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "peerdescent",
+        "run",
+        "dsgd",
+        "--nodes",
+        "4",
+        "--steps",
+        "4000000",
+        "--record",
+        "40000",
+    ]
+    terminal, end = pty.openpty()
+    process = subprocess.Popen([*command, "--out", "a"], stdout=subprocess.PIPE, stderr=end, env=ENVIRONMENT)
+    os.close(end)
+    seen = b""
+    try:
+        while not re.search(rb"[1-9]%", seen):  # the bar: the run is under way
+            seen += os.read(terminal, 4096)
+        os.kill(process.pid, signal.SIGINT)
+        shown = process.stdout.read()
+        while True:
+            seen += os.read(terminal, 4096)
+    except OSError:  # the other end is closed
+        pass
+    finally:
+        process.kill()
+        process.stdout.close()
+        os.close(terminal)
+    assert process.wait() == 130
+    assert b"interrupted: loss 0." in seen
+    assert b"continue with peerdescent run --resume --out a" in seen
+    assert b"Traceback" not in seen
+    assert b"compiling dsgd" in seen
+    assert shown.split()[0] == b"step"
+    assert json.loads(Path("a/summary.json").read_text())["status"] == "interrupted"
+    assert 0 < trace("a")["step"].iloc[-1] < 4_000_000
+    assert is_drawn("a/loss.png")
+
+
+# Compare
+
+
+def test_compare(peer):
+    methods = ("gt-dsgd[alpha=0.5]", "dsgd", "dsgd[alpha=0.5,batch=2]")
+    answer = peer("compare", *methods, *SMALL, "--out", "c")
+    assert answer.code == 0
+    head, _, *rows, caption = answer.out.splitlines()
+    columns = "method epoch loss grad norm stationarity consensus gradients rounds bytes seconds status"
+    assert " ".join(head.split()) == columns
+    assert caption == "* smallest loss".ljust(len(caption))
+    table = pd.read_csv("c/comparison.csv")
+    assert table["method"].tolist() == list(methods)
+    assert [row.count("*") for row in rows] == (table["loss"] == table["loss"].min()).astype(int).tolist()
+    folders = {"gt-dsgd", "dsgd", "dsgd-alpha=0.5-batch=2"}
+    assert {path.name for path in Path("c").iterdir()} == folders | {"comparison.csv", "comparison.png", "config.toml"}
+    assert [trace(f"c/{name}")["loss"].iloc[-1] for name in _slugs(methods)] == table["loss"].tolist()
+    assert is_drawn("c/comparison.png")
+    again = peer("compare", "--config", "c/config.toml", "--format", "json")
+    assert [row["loss"] for row in json.loads(again.out)] == table["loss"].tolist()
+    assert peer("run", "--config", "c/gt-dsgd/config.toml", "--out", "d").code == 0
+    assert trace("d")["loss"].tolist() == trace("c/gt-dsgd")["loss"].tolist()
+
+
+def test_compare_goes_on_after_divergence(peer):
+    answer = peer("compare", "dsgd[alpha=1e9]", "dsgd", *SMALL, "--format", "csv")
+    assert answer.code == 0
+    assert pd.read_csv(StringIO(answer.out))["status"].tolist() == ["diverged", "done"]
+    assert "add --out DIR" in answer.err
+
+
+def test_compare_stops_where_it_is_interrupted(peer, monkeypatch):
+    real, calls = peerdescent.runs.loop, []
+
+    def run(*arguments, **options):
+        result = real(*arguments, **options)
+        calls.append(result)
+        return peerdescent.Trace(**{**vars(result), "status": peerdescent.Status.interrupted})
+
+    monkeypatch.setattr(peerdescent, "run", run)
+    answer = peer("compare", "dsgd", "gt-dsgd", *SMALL, "--out", "c")
+    assert answer.code == 130
+    assert len(calls) == 1
+    assert pd.read_csv("c/comparison.csv")["status"].tolist() == ["interrupted"]
+
+
+@pytest.mark.parametrize("finished", [0, 1])
+def test_compare_keeps_what_was_finished_before_a_compilation(peer, monkeypatch, finished):
+    real, calls = peerdescent.runs.loop, []
+
+    def run(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) > finished:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(peerdescent, "run", run)
+    answer = peer("compare", "dsgd", "gt-dsgd", *SMALL, "--out", "c", "--format", "csv")
+    assert answer.code == 130
+    assert len(calls) == finished + 1
+    assert len(answer.out.splitlines()) == 2 * finished
+    assert Path("c/comparison.png").exists() == bool(finished)
+
+
+def test_slugs_are_unique_names_of_folders():
+    assert _slugs(["dsgd[alpha=1]", "gt-hsgd"]) == ["dsgd", "gt-hsgd"]
+    assert _slugs(["hybrid*tracking[beta=1e-2]", "hybrid * tracking"]) == [
+        "hybrid-tracking-beta=1e-2",
+        "hybrid-tracking",
+    ]
+
+
+def test_a_flag_beats_the_file(peer):
+    Path("c.toml").write_text(
+        'method = "gt-dsgd"\nnodes = 4\nepochs = 5\nrecord = 4\npositive = [1, 2]\nformat = "json"\n'
+    )
+    answer = json.loads(peer("run", "--config", "c.toml").out)
+    assert answer["method"] == "gt-dsgd"
+    assert answer["trace"][-1]["epoch"] == pytest.approx(5, abs=0.01)
+    answer = json.loads(peer("run", "dsgd", "--config", "c.toml", "--steps", "40").out)
+    assert answer["method"] == "dsgd"
+    assert answer["trace"][-1]["step"] == 40
+    assert peer("run", "--config", "c.toml", *SMALL[2:], "--format", "csv").out.startswith("step,")
+
+
+# Network and list
+
+
+def test_network(peer):
+    answer = peer("network", "exponential", "--nodes", "20", "--out", "figures/e.png")
+    facts = dict(line.rsplit(maxsplit=1) for line in answer.out.splitlines() if len(line.split()) > 1)
+    assert facts["lambda"] == "0.75"
+    assert facts["spectral gap"] == "0.25"
+    assert facts["weights"] == "lazy"
+    network = peerdescent.Network(peerdescent.networks.topology.exponential(20))
+    assert float(facts["smallest eigenvalue"]) == pytest.approx(network.smallest_eigenvalue, rel=1e-5)
+    assert all(facts[name] == "yes" for name in METHODS)
+    assert is_drawn("figures/e.png")
+
+
+def test_network_says_why_not(peer):
+    out = peer("network", "directed-exponential").out
+    assert "d2            no, it needs a symmetric weight matrix" in out
+    assert "smallest eigenvalue" not in out
+
+
+def test_network_matrix_is_csv(peer):
+    answer = peer("network", "star", "--nodes", "5", "--weights", "metropolis", "--matrix")
+    W = np.loadtxt(StringIO(answer.out), delimiter=",")
+    network = peerdescent.Network(peerdescent.networks.topology.star(5), "metropolis")
+    np.testing.assert_array_equal(W, network.W)
+
+
+def test_list_names_everything(peer):
+    from peerdescent.datasets import SETS
+    from peerdescent.methods.estimators import ESTIMATORS
+    from peerdescent.methods.fusions import FUSIONS
+    from peerdescent.networks.topology import TOPOLOGIES
+
+    words = peer("list").out.split()
+    assert {*METHODS, *ESTIMATORS, *FUSIONS, *TOPOLOGIES, *SETS, *ENGINES} <= set(words)
+    one = peer("list", "methods").out
+    assert "Xin, Khan & Kar, ICML 2021" in one
+    assert "alpha=0.1, beta=0.01" in one
+    assert "'hybrid*exact-diffusion[alpha=0.5]'" in one
+    assert "covertype" not in one

@@ -1,0 +1,86 @@
+"""The commands that tune, report and plot, from outside."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pandas as pd
+import pytest
+
+from peerdescent.cli.main import main
+
+SMALL = ["--data", "digits", "--nodes", "4", "--epochs", "1", "--quiet"]
+
+
+def command(*arguments, code=0):
+    with pytest.raises(SystemExit) as left:
+        main(list(arguments))
+    assert left.value.code == code
+
+
+def test_tune_shows_the_winners_and_keeps_the_tables(capsys, tmp_path):
+    grid = tmp_path / "grid.toml"
+    grid.write_text("alpha = [0.5, 4]\n[gt-hsgd]\nalpha = [4]\nbeta = [0.1, 0.2]\ninitial_batch = [8]\n")
+    out = str(tmp_path / "tuned")
+    arguments = ["gt-dsgd", "gt-hsgd[batch=2]", "--grid", str(grid), "--seeds", "2", "--format", "csv", "--out", out]
+    command("tune", *arguments, *SMALL)
+    table = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert table["method"].str.startswith(("gt-dsgd[alpha=4", "gt-hsgd[alpha=4")).all()
+    assert table["configurations"].tolist() == [2, 2]
+    assert (table["deviation"] > 0).all()
+    for name in ("gt-dsgd", "gt-hsgd[batch=2]"):
+        assert len(pd.read_csv(tmp_path / "tuned" / name / "sweep.csv")) == 2
+        assert json.loads((tmp_path / "tuned" / name / "tuned.json").read_text())["seed"] == 0
+    place = str(tmp_path / "tuned" / "gt-hsgd[batch=2]")
+    command("plot", place, "--heatmap", "alpha,beta", "--out", str(tmp_path / "heat.png"))
+    command("report", str(tmp_path / "tuned"))
+    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "tuned" / "report.html")
+    assert "λ = 0" in (tmp_path / "tuned" / "report.html").read_text(encoding="utf-8"), "the network is not drawn"
+
+
+def test_a_grid_file_must_have_something_for_the_method(capsys, tmp_path):
+    for text, reason in (("[gt-dsgd]\nalpha = [1]\n", "has nothing for dsgd"), ('alpha = "0.1"\n', "give numbers")):
+        (tmp_path / "grid.toml").write_text(text)
+        command("tune", "dsgd", "--grid", str(tmp_path / "grid.toml"), *SMALL, code=2)
+        assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("search", ["grid", "halving"])
+def test_tune_by_name(capsys, search):
+    command("tune", "dsgd", "--grid", "small", "--search", search, "--seeds", "0", "--format", "json", *SMALL)
+    [found] = json.loads(capsys.readouterr().out)
+    assert found["configurations"] == 8
+    assert found["fresh_loss"] is None
+
+
+def test_plot_draws_the_runs_of_a_folder(tmp_path, capsys):
+    for seed in ("1", "2"):
+        command("run", "dsgd", *SMALL, "--seed", seed, "--data-seed", "0", "--out", str(tmp_path / f"seed-{seed}"))
+    for x in ("epoch", "rounds", "bytes", "seconds"):
+        command("plot", str(tmp_path), "--x", x, "--out", str(tmp_path / f"{x}.svg"))
+        assert (tmp_path / f"{x}.svg").stat().st_size > 5000
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["tune", "gt-hsdg"], "unknown method 'gt-hsdg'"),
+        (["tune", "dsgd", "--grid", "large"], "unknown grid 'large'"),
+        (["tune", "dsgd", "--grid", "none.toml"], "no file none.toml"),
+        (["tune", "dsgd", "--search", "luck"], "unknown search 'luck'"),
+        (["tune", "dsgd", "--seeds", "few"], "--seeds few: must be a whole number"),
+        (["report", "nowhere"], "nowhere"),
+        (["plot", "nowhere", "--out", "a.png"], "nowhere has no run folders"),
+        (["plot", ".", "--heatmap", "alpha", "--out", "a.png"], "give two parameters"),
+        (["plot", ".", "--heatmap", "alpha,beta", "--out", "a.png"], "has no sweep.csv"),
+        (["reproduce", "lambda", "--format", "xml"], "unknown format 'xml'"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, reason, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command(*arguments, code=2)
+    told = capsys.readouterr().err
+    assert reason in told
+    assert len(told.splitlines()) == 1

@@ -1,0 +1,267 @@
+"""What the documentation shows is run, what it lists is complete, and what it links to exists.
+
+A ```python block is executed, or run as a doctest where it has prompts; the blocks of a file share their names. A block
+is left out only after a line `<!-- skip: reason -->`.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import tomllib
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import typer
+
+import peerdescent as peer
+from peerdescent import experiment as config
+from peerdescent.cli import main as cli
+from peerdescent.engines import ENGINES
+from peerdescent.runs.record import COLUMNS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+FENCE = re.compile(r"(?:<!-- skip: (?P<reason>.+?) -->\n+)?^```(?P<kind>\S+)\n(?P<text>.*?)^```$", re.M | re.S)
+LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+
+
+class Block(NamedTuple):
+    kind: str
+    text: str
+    line: int
+
+
+def blocks(page: Path, kind: str) -> list[Block]:
+    text = page.read_text()
+    return [
+        Block(kind, found["text"], text.count("\n", 0, found.start("text")) + 1)
+        for found in FENCE.finditer(text)
+        if found["kind"] == kind and not found["reason"]
+    ]
+
+
+def commands(page: Path) -> list[str]:
+    return [line for block in blocks(page, "sh") for line in block.text.splitlines() if line.startswith("peerdescent ")]
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text())
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch, tmp_path_factory):
+    """A folder to write to, a cache of its own, and registries that are put back."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PEERDESCENT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.delenv("PEERDESCENT_DATA", raising=False)
+    registries = peer.estimators.ESTIMATORS, peer.fusions.FUSIONS, peer.methods.METHODS
+    kept = [dict(registry) for registry in registries]
+    yield tmp_path
+    for registry, before in zip(registries, kept, strict=True):
+        registry.clear()
+        registry.update(before)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=named)
+def test_python_blocks_run(page, elsewhere):
+    names = {"__name__": page.stem}
+    for block in blocks(page, "python"):
+        if ">>> " in block.text:
+            test = doctest.DocTestParser().get_doctest(block.text, names, named(page), str(page), block.line)
+            test.globs = names  # the parser made a copy, and later blocks want what this one defines
+            told: list[str] = []
+            doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=told.append, clear_globs=False)
+            assert not told, "".join(told)
+        else:
+            exec(compile("\n" * block.line + block.text, str(page), "exec", dont_inherit=True), names)
+
+
+def test_shell_lines_of_the_readme_run(elsewhere):
+    program = elsewhere / "bin" / "peerdescent"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -W error -m peerdescent "$@"\n')
+    program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src")}
+    environment |= {"JAX_COMPILATION_CACHE_DIR": str(elsewhere), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    lines = commands(ROOT / "README.md")
+    assert len(lines) >= 6
+    for line in lines:
+        ran = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line], env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert ran.returncode == 0, f"{line}\n{ran.stdout}\n{ran.stderr}"
+    losses = (elsewhere / "loss.csv").read_text().splitlines()
+    assert losses[0] == "epoch,loss"
+    assert float(losses[-1].split(",")[1]) < float(losses[1].split(",")[1])
+    assert peer.Trace.load("runs/a").table["epoch"].iloc[-1] > 19, "--resume did not go on"
+    for file in ("exponential.png", "runs/b/config.toml", "runs/c/comparison.png"):
+        assert (elsewhere / file).stat().st_size > 0
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=named)
+def test_command_lines_are_understood(page, elsewhere):
+    """Flags, choices and methods of every line shown, without running it."""
+    group = typer.main.get_command(cli.app)
+    for line in commands(page):
+        words = shlex.split(re.split(r" [|>] ", line)[0])[1:]
+        command = group.commands[words[0]]
+        parameters = command.make_context(words[0], words[1:]).params
+        if words[0] in ("run", "compare"):
+            given = {name: value for name, value in parameters.items() if name in config._kinds() and value is not None}
+            config.settle(
+                {}, {name: config.number(name, value, config._kinds()[name]) for name, value in given.items()}
+            )
+        for selector in parameters.get("methods") or [parameters.get("method")]:
+            assert selector is None or peer.methods.parse(selector)
+        if parameters.get("topology"):
+            peer.topology.build(parameters["topology"], int(parameters["nodes"] or 20))
+    for block in blocks(page, "toml"):
+        (elsewhere / "shown.toml").write_text(block.text)
+        values = config.read("shown.toml", "methods")
+        assert all(peer.methods.parse(selector) for selector in values.pop("methods"))
+        config.settle(values, {})
+
+
+def test_the_picture_can_be_made_again():
+    values = config.read(ROOT / "examples/demo.toml", "methods")
+    names = [peer.methods.parse(selector).name for selector in values.pop("methods")]
+    assert config.settle(values, {}).data == "digits"
+    assert names == ["gt-hsgd", "gt-dsgd", "d-get", "d-spider-sfo"]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=named)
+def test_examples_run(example, elsewhere, capsys):
+    runpy.run_path(str(example), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) >= 4
+    assert len(re.findall(r"\d\.\d", shown)) >= 6
+    assert not re.search(r"\b(nan|inf)\b", shown)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page):
+    for found in LINK.finditer(prose(page)):
+        target, _, anchor = found["target"].partition("#")
+        if target.startswith("https://"):
+            continue
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists(), f"{named(page)} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", file.read_text(), re.M)
+            slugs = [re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings]
+            assert anchor in slugs, f"{named(page)} links to {target}#{anchor}"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The documentation, built with warnings as errors."""
+    out = tmp_path_factory.mktemp("site")
+    ran = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", out / "cache", "docs", out],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return out
+
+
+def test_the_site_needs_nothing_from_elsewhere(site):
+    for page in site.glob("*.html"):
+        loaded = re.findall(r'<(?:script|img|link|iframe)\b[^>]*?(?:src|href)="([^"]+)"', page.read_text())
+        assert not [address for address in loaded if re.match(r"(https?:)?//", address)], page.name
+    assert "<math" in (site / "methods.html").read_text()
+
+
+def test_public_names_are_in_the_reference(site):
+    inventory = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
+    known = {line.split()[0] for line in zlib.decompress(inventory).decode().splitlines()}
+    public = {f"peerdescent.{name}" for name in peer.__all__}
+    public |= {f"peerdescent.methods.{entry.build.__name__}" for entry in peer.methods.METHODS.values()}
+    public |= {f"peerdescent.methods.estimators.{kind.__name__}" for kind in peer.estimators.ESTIMATORS.values()}
+    public |= {f"peerdescent.methods.fusions.{kind.__name__}" for kind in peer.fusions.FUSIONS.values()}
+    public |= {f"peerdescent.networks.topology.{function.__name__}" for function in peer.topology.TOPOLOGIES.values()}
+    public |= {f"peerdescent.problems.{name}" for name in peer.problems.__all__}
+    public |= {f"peerdescent.datasets.{name}" for name in peer.datasets.__all__}
+    assert public <= known, public - known
+
+
+def rows(page: str) -> dict[str, str]:
+    """The rows of all tables of a page, by the first `code` in their first cell; the first row of a name."""
+    text = (ROOT / page).read_text()
+    found = [(re.findall(r"`([^`]+)`", row.split("|")[1])[:1], row) for row in re.findall(r"^\|.+\|$", text, re.M)]
+    return {name: row for names, row in reversed(found) for name in names}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/methods.md"])
+def test_the_table_of_methods_is_right(page):
+    table = rows(page)
+    for name, entry in peer.methods.METHODS.items():
+        row = table[name].replace("_", "-")
+        estimator, fusion = entry.build().parts
+        assert re.search(rf"{type(estimator).__name__}\b.*×.*{type(fusion).__name__.replace('_', '-')}", row), name
+        assert ("symmetric" in row) == fusion.symmetric, name
+        assert ("1/3" in row) == hasattr(fusion, "spectrum_above"), name
+
+
+def test_lists_are_complete():
+    for page, names in {
+        "docs/networks.md": [*peer.topology.TOPOLOGIES, "lazy", "metropolis", "equal"],
+        "docs/data.md": [*peer.datasets.SETS, '"uniform"', '"dirichlet"', '"label"', '"indices"'],
+        "docs/design.md": [*ENGINES, *(f"net.{verb}" for verb in ("sample", "grad", "full_grad", "mix", "every"))],
+    }.items():
+        first = [name.partition("(")[0] for name in rows(page)]
+        assert set(names) <= set(first), set(names) - set(first)
+    shown = (ROOT / "docs/methods.md").read_text()
+    assert not [column for column in COLUMNS if f"`{column}`" not in shown]
+
+
+def test_the_table_of_data_is_right():
+    for name, each in peer.datasets.SETS.items():
+        row = rows("docs/data.md")[name]
+        assert f"{each.shape[0]:,} × {each.shape[1]}" in row
+        assert each.openml is None or f"OpenML {each.openml} " in row
+        assert all(file in row for file in each.files) or "four IDX files" in row
+        assert ("| yes |" in row) == each.scale
+
+
+def test_the_table_of_flags_is_right():
+    table = rows("docs/command-line.md")
+    for field in config.fields(config.Options):
+        row = table.pop("--" + field.name.replace("_", "-"))
+        assert f"| {field.metadata['shown']} |".replace("|  |", "| |") in row, field.name
+        assert all(f"`{choice}`" in row or isinstance(choice, int) for choice in field.metadata["choices"]), field.name
+    assert {flag for flag in table if flag.startswith("--")} == {"--config", "--resume"}
+
+
+def test_every_dependency_has_a_reason():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = project["dependencies"], *project["optional-dependencies"].values()
+    packages = {re.match(r"[\w-]+", each)[0] for group in wanted for each in group}
+    listed = set(re.findall(r"^\| ([\w-]+) \|", (ROOT / "docs/dependencies.md").read_text(), re.M))
+    assert listed - {"package"} == packages
+
+
+def test_versions_and_targets_exist():
+    readme, changes = (ROOT / "README.md").read_text(), (ROOT / "CHANGELOG.md").read_text()
+    assert f"Version {peer.__version__} " in readme
+    assert f"\n## {peer.__version__} " in changes
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)
+    for page in PAGES:
+        asked = re.findall(r"(?:^|`)make (\w+)", page.read_text(), re.M)
+        assert set(asked) <= set(targets), named(page)

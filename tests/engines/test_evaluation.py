@@ -1,0 +1,66 @@
+"""What a record evaluates, and what a process need not do again: metrics by parts, and programs kept on disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import peerdescent as peer
+from conftest import small_logistic
+from peerdescent.runs.record import Grid
+
+RING = peer.Network(peer.topology.ring(6))
+GT_HSGD = peer.methods.gt_hsgd(alpha=0.1, beta=0.1)
+
+
+@pytest.mark.parametrize("engine", ["stacked", "debug"])
+def test_stationarity_can_be_left_out(engine):
+    options = {"steps": 8, "engine": engine, "precision": 64}
+    full = peer.run(GT_HSGD, small_logistic(), RING, record=Grid(2), **options).table
+    bare = peer.run(GT_HSGD, small_logistic(), RING, record=Grid(2, stationarity=False), **options).table
+    assert full["stationarity"].notna().all()
+    assert bare["stationarity"].isna().all()
+    timeless = [c for c in full.columns if c not in ("stationarity", "seconds")]
+    pd.testing.assert_frame_equal(full[timeless], bare[timeless], rtol=1e-12)
+
+
+def test_evaluation_by_parts_changes_nothing(monkeypatch):
+    from peerdescent.engines import stacked
+
+    problem, x = small_logistic(), np.random.default_rng(0).normal(size=(6, 5))
+    whole = stacked.Stacked(GT_HSGD, problem, RING, 0, np.float32).evaluate(x)
+    stacked._evaluate.clear_cache()
+    monkeypatch.setattr(stacked, "EVALUATED_AT_ONCE", 2 * 11)  # two points at a time of seven
+    parts = stacked.Stacked(GT_HSGD, problem, RING, 0, np.float32).evaluate(x)
+    stacked._evaluate.clear_cache()
+    assert parts == pytest.approx(whole, rel=1e-6)
+    assert whole["stationarity"] == pytest.approx(np.mean([(problem.grad(p) ** 2).sum() for p in x]), rel=1e-5)
+
+
+def test_compiled_programs_are_kept_on_disk_between_processes(tmp_path):
+    script = (
+        "import jax, peerdescent as peer\n"
+        "hits = []\n"
+        "jax.monitoring.register_event_listener(lambda name, **_: hits.append(name) if 'cache_hit' in name else None)\n"
+        "data = peer.datasets.synthetic(60, 5)\n"
+        "network = peer.Network(peer.topology.ring(6))\n"
+        "peer.run(peer.methods.gt_hsgd(), peer.problems.logistic(data.partition(6)), network, steps=5)\n"
+        "print(len(hits))\n"
+    )
+    environment = os.environ | {"PEERDESCENT_CACHE": str(tmp_path)}
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    first, second = (
+        int(subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True).stdout)
+        for _ in range(2)
+    )
+    assert first == 0
+    assert second >= 3, "the start, the interval and the evaluation come from the disk"
+    assert any((tmp_path / "compiled").iterdir())
+    off = environment | {"JAX_ENABLE_COMPILATION_CACHE": "false", "PEERDESCENT_CACHE": str(tmp_path / "none")}
+    subprocess.run([sys.executable, "-c", script], env=off, capture_output=True, check=True)
+    assert not (tmp_path / "none").exists()

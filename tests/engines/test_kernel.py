@@ -1,0 +1,172 @@
+"""The GPU kernel, interpreted on the CPU, against the plain program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+import pytest
+
+import peerdescent as peer
+from conftest import PROBLEMS, small_logistic
+from peerdescent.engines import fleet, many
+from peerdescent.engines.gpu import kernel, tiles
+from peerdescent.methods import METHODS
+from peerdescent.methods.contract import fixed
+
+RING = peer.Network(peer.topology.ring(6))
+GRIDS = {
+    "gt-hsgd": [{"batch": b, "initial_batch": i} for b in (1, 3, 40) for i in (1, 20)],
+    "d-get": [{"period": q, "batch": b, "large_batch": large} for q in (2, 5) for b in (1, 9) for large in (4, 33)],
+    "d-spider-sfo": [{"period": q, "large_batch": 9} for q in (2, 100)],
+    "gt-sarah": [{"period": q, "batch": 2} for q in (2, 5)],
+}
+
+
+def iterates(kind, members, problem, network):
+    """The mean iterates of all members at all their marks."""
+    with jax.default_matmul_precision("highest"):
+        x0 = np.full((problem.nodes, problem.dimension), 0.01, np.float32)
+        ship = kind(members, problem, network, x0, np.dtype("float32"))
+        alive, found = np.ones(len(members), dtype=bool), {}
+        for piece in ship.pieces():
+            for seen in ship.follow(piece, alive):
+                found |= {(int(k), int(m)): x for k, m, x in zip(*seen, strict=True)}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks"),
+    [
+        *((name, False) for name in METHODS),
+        # These three have all that differs.
+        *((name, True) for name in ("gt-hsgd", "d-get", "gt-sarah")),
+    ],
+)
+def test_kernel_equals_the_plain_program(name, blocks, monkeypatch):
+    if blocks:
+        monkeypatch.setattr(tiles, "WHOLE", 16)
+        monkeypatch.setattr(tiles, "COLUMNS", 16)
+    kernel._launch.clear_cache()
+    problem = small_logistic(samples=40, features=37)
+    step = "eta" if name == "d-pd-sgd" else "alpha"
+    methods = [METHODS[name].build(**{step: 0.2}, **sizes) for sizes in GRIDS.get(name, [{"batch": 1}, {"batch": 13}])]
+    network = RING if getattr(methods[0].parts[1], "symmetric", False) else peer.Network(peer.topology.exponential(6))
+    assert kernel.supports(methods[0], problem, network, np.dtype("float32"))
+    members = [fleet.Member(method, seed, (3, 11)) for method in methods for seed in (0, 5)]
+    plain, ours = (iterates(kind, members, problem, network) for kind in (fleet.Fleet, kernel.Kernel))
+    assert plain.keys() == ours.keys()
+    assert len(plain) == 2 * len(members)
+    for key, x in plain.items():
+        assert np.abs(ours[key] - x).max() < 2e-6 * np.abs(x).max(), (members[key[0]].method, key)
+    kernel._launch.clear_cache()
+
+
+@pytest.mark.parametrize("regulariser", ["l2", "none"])
+def test_other_regularisers_uneven_nodes_and_directed_graphs(regulariser):
+    data = peer.datasets.synthetic(50, 5, seed=1)
+    partition = data.partition(6, by="dirichlet", concentration=5.0, seed=2)
+    assert len(set(partition.sizes.tolist())) > 1
+    problem = peer.problems.logistic(partition, strength=0.1, regulariser=regulariser)
+    network = peer.Network(peer.topology.directed_exponential(6))
+    members = [fleet.Member(peer.methods.gt_sarah(alpha=0.3, period=3, batch=b), 1, (7,)) for b in (1, 20)]
+    plain, ours = (iterates(kind, members, problem, network) for kind in (fleet.Fleet, kernel.Kernel))
+    for key, x in plain.items():
+        assert np.abs(ours[key] - x).max() < 2e-6 * np.abs(x).max()
+
+
+def test_what_it_does_not_support_is_left_to_the_plain_program():
+    method, logistic, single = peer.methods.gt_hsgd(), small_logistic(), np.dtype("float32")
+    assert kernel.supports(method, logistic, RING, single)
+    assert not kernel.supports(method, logistic, RING, np.dtype("float64"))
+    assert not kernel.supports(method, PROBLEMS["quadratic"](), RING, single)
+    assert not kernel.supports(method, logistic, peer.Network([peer.topology.ring(6)] * 2), single)
+    assert not kernel.supports(method, small_logistic(features=2000), RING, single)
+    ring = peer.Network(peer.topology.ring(100))
+    assert not kernel.supports(method, small_logistic(nodes=100), ring, single)
+
+    class elsewhere(peer.estimators.sgd):
+        """Asks for a gradient at a vector that is not of the state."""
+
+        def step(self, x, memory, net):
+            return net.grad(0.5 * x, net.sample(self.batch)), ()
+
+    assert not kernel.supports(peer.compose(elsewhere(), peer.fusions.tracking()), logistic, RING, single)
+
+    class literal(peer.estimators.sgd):
+        """Asks for a sample of a size that is no parameter."""
+
+        def step(self, x, memory, net):
+            return net.grad(x, net.sample(2)), ()
+
+    assert not kernel.supports(peer.compose(literal(), peer.fusions.tracking()), logistic, RING, single)
+
+    @dataclass(frozen=True)
+    class gossip(peer.fusions.consensus):
+        """Mixes several times: a size that shapes the program."""
+
+        rounds: int = fixed(3)
+
+        def step(self, x, v, memory, net):
+            for _ in range(self.rounds):
+                x = net.mix(x)
+            return x - self.alpha * v, ()
+
+    assert not kernel.supports(peer.compose(peer.estimators.sgd(), gossip()), logistic, RING, single)
+
+
+def test_who_runs_a_sweep(monkeypatch):
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    single = np.dtype("float32")
+
+    def chosen(methods, problem=None, precision="highest"):
+        members = [fleet.Member(method, 0, (2,)) for method in methods]
+        with jax.default_matmul_precision(precision):
+            return type(many(members, problem or small_logistic(), RING, np.zeros((6, 5), np.float32), single))
+
+    assert chosen([peer.methods.gt_hsgd(), peer.methods.gt_hsgd(batch=9)]) is kernel.Kernel
+    assert chosen([peer.methods.gt_hsgd()], precision="tensorfloat32") is fleet.Fleet
+    assert chosen([peer.methods.gt_hsgd()], problem=PROBLEMS["quadratic"]()) is fleet.Fleet
+    assert chosen([]) is fleet.Fleet
+    large = [peer.methods.gt_hsgd(batch=b) for b in (32, 64, 128, 256)]
+    assert chosen(large[:1]) is fleet.Fleet, "few programs of large batches"
+    assert chosen(large) is kernel.Kernel, "too many programs to compile"
+
+    @dataclass(frozen=True)
+    class vague(peer.fusions.tracking):
+        """A step size whose default is a whole number."""
+
+        alpha: float = 1
+
+    mixed = [peer.compose(peer.estimators.sgd(), vague(a)) for a in (1, 0.5)]
+    assert chosen(mixed) is fleet.Fleet, "a number that is whole for some only would be cut off"
+
+
+def test_a_sweep_by_the_kernel_equals_runs(monkeypatch):
+    monkeypatch.setattr("peerdescent.engines.many", kernel.Kernel)
+    problem, grid = small_logistic(), {"alpha": [0.1, 0.4, 1e30], "period": [2, 7], "batch": [1, 3], "large_batch": [5]}
+    table = peer.sweep("d-get", grid, problem, RING, epochs=6, at=[3], seed=[0, 4])
+    assert (table.loc[table["alpha"] == 1e30, "status"] == "diverged").all()
+    sane = table[table["alpha"] < 1]
+    assert (sane["status"] == "done").all()
+    for row in sane.to_dict("records")[::3]:
+        method = peer.methods.d_get(row["alpha"], row["period"], row["batch"], row["large_batch"])
+        trace = peer.run(method, problem, RING, epochs=6, seed=row["seed"], record=1)
+        assert row["steps"] == trace.steps
+        assert row["loss"] == pytest.approx(trace.table["loss"].iloc[-1], rel=1e-5)
+
+
+def test_the_dead_stand_still():
+    members = [fleet.Member(peer.methods.dsgd(alpha=a), 0, (2, 4, 6)) for a in (0.1, 0.2)]
+    ship = kernel.Kernel(members, small_logistic(), RING, np.zeros((6, 5), np.float32), np.dtype("float32"))
+    alive = np.ones(2, dtype=bool)
+    (piece,) = ship.pieces()
+    seen = ship.follow(piece, alive)
+    first = next(seen)
+    alive[int(first.member[0])] = False
+    second = next(seen)
+    assert np.array_equal(second.x[0], first.x[0])
+    assert not np.array_equal(second.x[1], first.x[1])
+    alive[:] = False
+    assert list(seen) == []

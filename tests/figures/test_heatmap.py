@@ -1,0 +1,133 @@
+"""Heat maps of tunings: every cell is what a table says, and special cells look special."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgba
+
+from made_traces import grid, pixels
+from peerdescent import figures as plot
+from peerdescent.sweeps.sweeping import best
+
+
+def drawn(figure):
+    return figure.axes[0].collections[0].get_array()
+
+
+def hatches(figure):
+    return {patch.get_xy() for patch in figure.axes[0].patches if patch.get_hatch() == "////"}
+
+
+def test_cells_are_the_best_over_the_rest():
+    table = grid(seeds=(0, 1, 2))
+    figure = plot.heatmap(table, "alpha", "beta")
+    means = table.groupby(["alpha", "beta", "batch"])["loss"].mean().reset_index()
+    expected = means.pivot_table(index="beta", columns="alpha", values="loss", aggfunc="min")
+    np.testing.assert_allclose(drawn(figure), expected)
+    axes = figure.axes[0]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.1", "1", "10"]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["0.01", "0.5"]
+    assert [text.get_text() for text in axes.texts] == [f"{value:.3g}" for value in expected.to_numpy().ravel()]
+    found = best(table)
+    frame = next(patch for patch in axes.patches if not patch.get_fill())
+    at = expected.columns.get_loc(found["alpha"]), expected.index.get_loc(found["beta"])
+    assert frame.get_xy() == at
+    shown = f"best loss {means['loss'].min():.6g} at alpha = {found['alpha']:g}, beta = {found['beta']:g}"
+    assert figure.get_suptitle().replace("\u00a0", " ") == f"{shown}, batch = {found['batch']}"
+    assert axes.get_title() == "mean of 3 seeds, smallest over batch"
+    assert figure.axes[1].get_ylabel() == "loss"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["best"]
+
+
+def test_diverged_and_unfinished_cells(tmp_path):
+    table = grid(np.full(12, 0.5), alpha=[1, 2, 3], beta=[1, 2], batch=[1, 4])
+    table.loc[(table["alpha"] == 3) & (table["beta"] == 2), "status"] = "diverged"
+    table.loc[(table["alpha"] == 2) & (table["batch"] == 4), "status"] = "diverged"
+    table.loc[table["status"] == "diverged", "loss"] = np.nan
+    table.loc[(table["alpha"] == 1) & (table["beta"] == 1), "loss"] = np.nan
+    table.loc[(table["alpha"] == 1) & (table["beta"] == 1), "status"] = ["diverged", "interrupted"]
+    figure = plot.heatmap(table, "alpha", "beta")
+    np.testing.assert_array_equal(np.ma.getmaskarray(drawn(figure)), [[1, 0, 0], [0, 0, 1]])
+    assert hatches(figure) == {(2, 1)}  # in the cell at 0, 0 one diverged and one was not finished
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["best", "diverged", "not finished"]
+    assert pixels(figure, tmp_path / "a.png").var() > 10
+
+
+def test_a_cell_counts_only_if_every_seed_is_done():
+    table = grid([0.1, 0.2, 0.4, 0.5], seeds=(0, 1), alpha=[1, 2], beta=[1])
+    table.loc[1, "status"] = "diverged"
+    figure = plot.heatmap(table, "alpha", "beta")
+    np.testing.assert_allclose(drawn(figure).compressed(), [0.45])
+    assert len(hatches(figure)) == 1
+
+
+def test_nothing_is_done(tmp_path):
+    table = grid()
+    table["status"] = "diverged"
+    figure = plot.heatmap(table, "alpha", "beta")
+    assert len(hatches(figure)) == 6
+    assert "no configuration is done" in figure.get_suptitle()
+    assert pixels(figure, tmp_path / "a.png").var() > 10
+
+
+def test_large_losses_do_not_take_the_colours():
+    values = np.array([0.30, 0.31, 0.32, 0.33, 0.34, 50.0])
+    figure = plot.heatmap(grid(values, alpha=[1, 2, 3], beta=[1, 2]), "alpha", "beta")
+    mesh = figure.axes[0].collections[0]
+    assert mesh.norm.vmin == 0.3
+    assert mesh.norm.vmax == pytest.approx(0.375)
+    assert mesh.colorbar.extend == "max"
+    even = plot.heatmap(grid(np.arange(6.0), alpha=[1, 2, 3], beta=[1, 2]), "alpha", "beta").axes[0].collections[0]
+    assert (even.norm.vmin, even.norm.vmax, even.colorbar.extend) == (0, 5, "neither")
+
+
+def test_numbers_can_be_read_on_their_cells():
+    figure = plot.heatmap(grid(np.arange(12.0)), "alpha", "beta", "loss")
+    mesh = figure.axes[0].collections[0]
+    colours = {text.get_color() for text in figure.axes[0].texts}
+    assert colours == {"black", "white"}
+    for text in figure.axes[0].texts:
+        behind, ink = plot._luminance(mesh.to_rgba(float(text.get_text()))), plot._luminance(to_rgba(text.get_color()))
+        assert (max(behind, ink) + 0.05) / (min(behind, ink) + 0.05) > 4.5
+
+
+@pytest.mark.parametrize("axes", [{"alpha": [1], "beta": range(7)}, {"alpha": range(7), "beta": [1]}])
+def test_one_row(axes, tmp_path):
+    figure = plot.heatmap(grid(**axes), "alpha", "beta")
+    assert drawn(figure).shape == (len(axes["beta"]), len(axes["alpha"]))
+    assert pixels(figure, tmp_path / "a.png").var() > 10
+
+
+def test_one_cell_and_many(tmp_path):
+    plot.save(plot.heatmap(grid(alpha=[1], beta=[2]), "alpha", "beta"), tmp_path / "a.png")
+    figure = plot.heatmap(grid(alpha=range(90), beta=range(10)), "alpha", "beta")
+    assert not figure.axes[0].texts
+    assert len(figure.axes[0].get_xticks()) <= plot.TICKS
+    assert pixels(figure, tmp_path / "b.png").var() > 10
+
+
+def test_words_and_nothing_are_values_too():
+    table = grid(alpha=[0.5, 0.1], rule=["b", None, "a"])
+    labels = [tick.get_text() for tick in plot.heatmap(table, "rule", "alpha").axes[0].get_xticklabels()]
+    assert labels == ["a", "b", "none"]
+    table = grid(alpha=[0.5, 0.1], period=[10, None, 2])
+    labels = [tick.get_text() for tick in plot.heatmap(table, "period", "alpha").axes[0].get_xticklabels()]
+    assert labels == ["2", "10", "none"]
+
+
+def test_maps_refuse_what_they_cannot_draw():
+    with pytest.raises(
+        ValueError, match="unknown parameter 'alhpa': did you mean 'alpha'\\? Known: alpha, batch, beta"
+    ):
+        plot.heatmap(grid(), "alhpa", "beta")
+    with pytest.raises(ValueError, match="unknown parameter 'loss'"):
+        plot.heatmap(grid(), "alpha", "loss")
+    with pytest.raises(ValueError, match="both 'beta': give two different parameters of alpha, beta, batch"):
+        plot.heatmap(grid(), "beta", "beta")
+    with pytest.raises(ValueError, match="unknown value 'los': did you mean 'loss'"):
+        plot.heatmap(grid(), "alpha", "beta", "los")
+
+
+def test_other_values():
+    assert (drawn(plot.heatmap(grid(), "alpha", "beta", "grad_norm")) == 0.1).all()
+    assert (drawn(plot.heatmap(grid(), "alpha", "beta", "loss@1")) == 2).all()

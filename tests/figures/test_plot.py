@@ -1,0 +1,281 @@
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import image
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+import peerdescent
+from made_traces import grid, make, pixels, seeds
+from peerdescent import Network, topology
+from peerdescent import figures as plot
+from peerdescent.runs.trace import Status
+
+
+def test_four_panels_with_labels(tmp_path):
+    figure = plot.comparison({"dsgd": make(), "d2": make()})
+    assert [axes.get_xlabel() for axes in figure.axes] == ["epochs"] * 3 + ["sent by a node, on average"]
+    assert [axes.get_ylabel().split(" $")[0] for axes in figure.axes] == [
+        "loss",
+        "gradient norm",
+        "consensus error",
+        "loss",
+    ]
+    assert [axes.get_yscale() for axes in figure.axes] == ["linear", "log", "log", "linear"]
+    assert figure.get_suptitle() == "logistic(digits)  ·  ring, n=4, lazy weights, λ = 0.500"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["dsgd", "d2"]
+    assert pixels(figure, tmp_path / "a.png").var() > 10
+
+
+def test_lines_show_the_trace():
+    trace = make()
+    loss, norm, consensus, by_bytes = (axes.get_lines()[0] for axes in plot.comparison({"a": trace}).axes)
+    np.testing.assert_array_equal(loss.get_xydata(), trace.table[["epoch", "loss"]])
+    np.testing.assert_array_equal(norm.get_xydata(), trace.table[["epoch", "grad_norm"]])
+    np.testing.assert_array_equal(by_bytes.get_xydata(), trace.table[["bytes", "loss"]])
+    assert np.isnan(consensus.get_ydata()[0])  # the zero of a common start has no place on a log axis
+    np.testing.assert_array_equal(consensus.get_ydata()[1:], trace.table["consensus"][1:])
+
+
+def test_time_panels_share_their_axis():
+    first, second, third, _ = plot.comparison({"a": make()}).axes
+    assert first.get_xlim() == second.get_xlim() == third.get_xlim()
+
+
+def test_steps_where_there_are_no_epochs():
+    endless = make(epoch=np.nan)
+    axes = plot.comparison({"a": endless, "b": make()}).axes[0]
+    assert axes.get_xlabel() == "steps"
+    np.testing.assert_array_equal(axes.get_lines()[1].get_xdata(), endless.table["step"])
+
+
+def test_bytes_are_for_people(tmp_path):
+    figure = plot.comparison({"a": make()})
+    plot.save(figure, tmp_path / "a.png")
+    ticks = [tick.get_text() for tick in figure.axes[3].get_xticklabels()]
+    assert "800 kB" in ticks
+    assert "1.6 MB" in ticks
+
+
+def test_no_consensus_error_at_all(tmp_path):
+    figure = plot.comparison({"a": make(consensus=0.0)})
+    assert figure.axes[2].get_yscale() == "linear"
+    plot.save(figure, tmp_path / "a.png")
+
+
+def test_an_escape_does_not_flatten_the_others(tmp_path):
+    escape = make([1.0, 50.0, np.inf, np.nan], status=Status.diverged)
+    figure = plot.comparison({"good": make(), "bad": escape})
+    for axes in (figure.axes[0], figure.axes[3]):
+        low, high = axes.get_ylim()
+        assert low < 0.1
+        assert high == pytest.approx(2.0, abs=0.05)
+    assert figure.axes[1].get_ylim()[1] == 2.0
+    assert plot.comparison({"bad": escape}).axes[0].get_ylim()[1] >= 50
+    plot.save(figure, tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_lines_can_be_told_apart_in_grey(count):
+    figure = plot.curves({f"method {i}": seeds(count) for i in range(20)})
+    lines = figure.axes[0].get_lines()
+    assert len({(str(line._dash_pattern), line.get_marker()) for line in lines}) == 20
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, 12])
+def test_the_legend_covers_nothing(count):
+    names = [f"gt-hsgd[alpha=0.{i},beta=0.01,initial-batch=32]" for i in range(count)]
+    figure = plot.comparison({name: make() for name in names})
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    legend = figure.legends[0].get_window_extent(renderer)
+    assert not any(legend.overlaps(axes.get_tightbbox(renderer)) for axes in figure.axes)
+    assert legend.x0 >= 0
+    assert legend.x1 <= figure.bbox.width
+
+
+def test_the_title_holds_what_is_common():
+    other = make(network="Network(star, n=4, lazy weights, lam=0.900)")
+    assert plot.comparison({"ring": make(), "star": other}).get_suptitle() == "logistic(digits)"
+
+
+def test_nothing_to_compare():
+    with pytest.raises(ValueError, match="no traces to compare"):
+        plot.comparison({})
+
+
+def band(axes, which=0):
+    """The smallest and the largest height of a band at each of its points."""
+    vertices = axes.collections[which].get_paths()[0].vertices
+    xs = np.unique(vertices[:, 0])
+    heights = [vertices[vertices[:, 0] == x, 1] for x in xs]
+    return xs, np.array([h.min() for h in heights]), np.array([h.max() for h in heights])
+
+
+def test_a_curve_is_the_mean_over_seeds_and_its_band_a_deviation():
+    traces = seeds(4)
+    axes = plot.curves({"a": traces}).axes[0]
+    losses = pd.concat([trace.table["loss"] for trace in traces], axis=1)
+    line = axes.get_lines()[0]
+    np.testing.assert_array_equal(line.get_xdata(), traces[0].table["epoch"])
+    np.testing.assert_allclose(line.get_ydata(), losses.mean(axis=1))
+    xs, low, high = band(axes)
+    np.testing.assert_array_equal(xs, traces[0].table["epoch"])
+    np.testing.assert_allclose(low, losses.mean(axis=1) - losses.std(axis=1))
+    np.testing.assert_allclose(high, losses.mean(axis=1) + losses.std(axis=1))
+
+
+def test_one_trace_has_no_band():
+    assert not plot.curves({"a": seeds(1)}).axes[0].collections
+
+
+def test_the_band_of_a_log_axis_is_the_range():
+    traces = seeds(3)
+    axes = plot.curves({"a": traces}, [("bytes", "gap")], optimum=0.25).axes[0]
+    gaps = pd.concat([trace.table["loss"] for trace in traces], axis=1) - 0.25
+    assert axes.get_yscale() == "log"
+    np.testing.assert_allclose(axes.get_lines()[0].get_ydata(), gaps.mean(axis=1))
+    _, low, high = band(axes)
+    np.testing.assert_allclose(low, gaps.min(axis=1))
+    np.testing.assert_allclose(high, gaps.max(axis=1))
+
+
+def test_a_band_on_a_log_axis_stays_above_zero(tmp_path):
+    traces = [make([1.0, 0.5, 0.1]), make([1.0, 0.3, 0.4])]
+    figure = plot.curves({"a": traces}, [("epoch", "gap")], optimum=0.2)
+    axes = figure.axes[0]
+    np.testing.assert_allclose(axes.get_lines()[0].get_ydata(), [0.8, 0.2, 0.05])
+    _, low, high = band(axes)
+    np.testing.assert_allclose(low, [0.8, 0.1, 0.1])  # no smaller than the smallest gap above zero
+    np.testing.assert_allclose(high, [0.8, 0.3, 0.2])
+    assert pixels(figure, tmp_path / "a.png").var() > 10
+
+
+def test_the_zero_of_a_common_start_is_left_out_of_the_band(tmp_path):
+    figure = plot.curves({"a": seeds()}, [("epoch", "consensus")])
+    assert np.isnan(figure.axes[0].get_lines()[0].get_ydata()[0])
+    assert band(figure.axes[0])[0].min() == 0.1
+    assert figure.axes[0].get_ylim()[0] > 1e-6
+    assert pixels(figure, tmp_path / "a.png").var() > 10
+
+
+def test_records_at_different_points_are_interpolated():
+    first = make([4.0, 2.0, 0.0], epoch=[0.0, 1.0, 2.0])
+    second = make([4.0, 1.0], epoch=[0.0, 1.5])
+    x, y = plot.curves({"a": [first, second]}).axes[0].get_lines()[0].get_data()
+    assert x.tolist() == [0, 1, 1.5]  # all their points, as far as both go
+    np.testing.assert_allclose(y, [4, 2, 1])
+
+
+def test_nothing_in_common():
+    with pytest.raises(ValueError, match="'a' have no epoch in common"):
+        plot.curves({"a": [make([1.0, 0.5], epoch=[0, 1]), make([1.0, 0.5], epoch=[2, 3])]})
+
+
+def test_panels_and_their_axes(tmp_path):
+    columns = {"rounds": np.arange(20), "seconds": np.arange(20) / 7, "stationarity": np.exp(-np.arange(20))}
+    panels = [("rounds", "loss"), ("seconds", "gap"), ("step", "stationarity"), ("bytes", "grad_norm")]
+    panels += [("rounds", "consensus")]
+    figure = plot.curves({"a": seeds(**columns), "b": seeds(2, **columns)}, panels, optimum=0, title="a title")
+    assert [axes.get_yscale() for axes in figure.axes] == ["linear", *["log"] * 4]
+    assert [axes.get_xlabel().split()[0] for axes in figure.axes] == ["rounds", "seconds", "steps", "sent", "rounds"]
+    assert figure.get_suptitle() == "a title"
+    assert len(figure.legends) == 1
+    assert figure.axes[0].get_xlim() == figure.axes[4].get_xlim()
+    assert pixels(figure, tmp_path / "a.png").var() > 10
+
+
+def test_what_diverged_is_drawn_and_said_but_not_averaged(tmp_path):
+    good, bad = make(), make([1.0, 50.0, 1e30], status=Status.diverged)
+    groups = {"some": [good, bad, good], "all": [bad, bad], "none": [good]}
+    figure = plot.curves(groups, [("epoch", "loss"), ("epoch", "grad_norm")])
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["some (1 of 3 diverged)", "all (diverged)", "none"]
+    loss, norm = figure.axes
+    ends = [line.get_xdata()[-1] for line in loss.get_lines()]
+    np.testing.assert_allclose(ends, [1.9, 0.2, 0.2, 0.2, 1.9])
+    np.testing.assert_array_equal(loss.get_lines()[0].get_ydata(), good.table["loss"])
+    assert loss.get_ylim()[1] < 3
+    assert norm.get_ylim()[1] == 2
+    assert pixels(figure, tmp_path / "a.png").var() > 10
+
+
+def test_all_diverged(tmp_path):
+    bad = make([1.0, np.nan], status=Status.diverged)
+    figure = plot.curves({"a": [bad, bad]}, [("epoch", "loss"), ("epoch", "consensus")])
+    assert pixels(figure, tmp_path / "a.png").var() > 10
+
+
+def test_a_steep_start_does_not_flatten_the_end():
+    steep = [make(0.30 + 0.01 * np.arange(200)[::-1] / 200 + (np.arange(200) < 3))]
+    low, high = plot.curves({"a": steep}).axes[0].get_ylim()
+    assert 0.29 < low < 0.30
+    assert 0.31 < high < 0.45
+    low, high = plot.curves({"a": [make(np.linspace(1, 0, 50))]}).axes[0].get_ylim()
+    assert low < 0 < 1 < high
+
+
+def test_curves_refuse_what_they_cannot_draw():
+    groups = {"a": seeds()}
+    with pytest.raises(ValueError, match="no groups to draw"):
+        plot.curves({})
+    with pytest.raises(ValueError, match="'a' has to be a list"):
+        plot.curves({"a": []})
+    with pytest.raises(ValueError, match="'a' has to be a list"):
+        plot.curves({"a": make()})
+    with pytest.raises(ValueError, match="give optimum="):
+        plot.curves(groups, [("epoch", "gap")])
+    with pytest.raises(ValueError, match="unknown horizontal axis 'epochs': did you mean 'epoch'"):
+        plot.curves(groups, [("epochs", "loss")])
+    with pytest.raises(ValueError, match="unknown vertical axis 'los': did you mean 'loss'"):
+        plot.curves(groups, [("epoch", "los")])
+    with pytest.raises(ValueError, match="give pairs"):
+        plot.curves(groups, ("epoch", "loss"))
+    with pytest.raises(ValueError, match="'a' has no epoch"):
+        plot.curves({"a": [make(epoch=np.nan)]})
+
+
+@pytest.mark.parametrize("kind", ["comparison", "curves", "heatmap", "drawing"])
+def test_every_figure_in_every_format(kind, tmp_path):
+    figure = {
+        "comparison": lambda: plot.comparison({"a": make(), "b": make()}),
+        "curves": lambda: plot.curves({"a": seeds(), "b": seeds(2)}, [("epoch", "loss"), ("bytes", "gap")], optimum=0),
+        "heatmap": lambda: plot.heatmap(grid(), "alpha", "beta"),
+        "drawing": lambda: plot.drawing(Network(topology.ring(4))),
+    }[kind]()
+    png, pdf, svg = (plot.save(figure, tmp_path / f"a{suffix}") for suffix in plot.SUFFIXES)
+    assert len(np.unique((255 * image.imread(png)[..., :3]).astype(int).reshape(-1, 3), axis=0)) > 20
+    assert pdf.read_bytes().startswith(b"%PDF")
+    root = ElementTree.parse(svg).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 10
+
+
+@pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg", ".PNG"])
+def test_formats(suffix, tmp_path):
+    path = plot.save(plot.drawing(Network(topology.ring(4))), tmp_path / "new" / f"a{suffix}")
+    assert path.stat().st_size > 1000
+
+
+def test_other_formats_are_refused(tmp_path):
+    figure = plot.drawing(Network(topology.ring(4)))
+    with pytest.raises(ValueError, match=r"cannot draw 'a.gif': end its name in .png, .pdf, .svg"):
+        plot.save(figure, tmp_path / "a.gif")
+
+
+def test_pyplot_is_never_loaded():
+    code = """
+import sys
+from peerdescent import Network, topology
+from peerdescent import figures as plot
+plot.drawing(Network(topology.ring(4)))
+sys.exit("matplotlib.pyplot" in sys.modules)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(peerdescent.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)

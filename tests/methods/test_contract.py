@@ -1,0 +1,159 @@
+"""Every cell of estimator x fusion, over every problem and three networks or more: what any user may rely on."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import peerdescent as peer
+from conftest import PROBLEMS, assert_close, states
+from peerdescent.engines import debug
+from peerdescent.methods.estimators import ESTIMATORS, spider
+from peerdescent.methods.fusions import FUSIONS
+
+NETWORKS = {
+    "ring": peer.Network(peer.topology.ring(6)),
+    "directed-exponential": peer.Network(peer.topology.directed_exponential(6)),
+    "one-peer": peer.Network(peer.topology.one_peer_exponential(6)),
+    "star": peer.Network(peer.topology.star(6)),
+    "taking turns": peer.Network([peer.topology.ring(6), peer.topology.star(6)]),
+}
+DIRECTED = ("directed-exponential", "one-peer")
+CELLS = [  # three networks for every fusion, those that need a symmetric W included
+    (fusion, network)
+    for fusion in FUSIONS
+    for network in ("ring", *(("star", "taking turns") if FUSIONS[fusion].symmetric else DIRECTED))
+]
+STEPS = 6
+
+
+def cell(estimator, fusion):
+    part = spider(period=3, batch=2, large_batch=4) if estimator == "spider" else ESTIMATORS[estimator](batch=2)
+    return peer.compose(part, FUSIONS[fusion]())
+
+
+@pytest.fixture(scope="module")
+def problems():
+    return {name: build() for name, build in PROBLEMS.items()}
+
+
+@pytest.mark.parametrize("network", DIRECTED)
+@pytest.mark.parametrize("fusion", [name for name in FUSIONS if FUSIONS[name].symmetric])
+def test_fusions_that_need_symmetry_refuse_other_networks(fusion, network, problems):
+    with pytest.raises(ValueError, match="needs a symmetric weight matrix"):
+        peer.run(cell("sgd", fusion), problems["quadratic"], NETWORKS[network], steps=STEPS)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize(("fusion", "network"), CELLS)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_cell(estimator, fusion, problem, network, problems):
+    method, problem, network = cell(estimator, fusion), problems[problem], NETWORKS[network]
+    options = {"steps": STEPS, "precision": 64, "record": 1, "x0": problem.start}
+    trace = peer.run(method, problem, network, seed=1, **options)
+    shape = (problem.nodes, problem.dimension)
+    assert trace.x.shape == shape
+    assert all(leaf.shape == shape and leaf.dtype == np.float64 for leaf in jax.tree.leaves(trace.state))
+    assert trace.status == "done"
+    assert np.isfinite(trace.x).all()
+    assert np.ptp(trace.x - trace.x.mean(axis=0)) > 0, "the nodes never differed: their data or their draws are shared"
+
+    again = peer.run(method, problem, network, seed=1, **options)
+    assert np.array_equal(trace.x, again.x), "the same seed gave another run"
+    other = peer.run(method, problem, network, seed=2, **options)
+    assert not np.array_equal(trace.x, other.x), "another seed gave the same run"
+
+    slow = peer.run(method, problem, network, seed=1, engine="debug", **options)
+    assert_close(slow.x, trace.x)
+    for name in ("loss", "grad_norm", "stationarity", "consensus", "gradients", "rounds", "bytes"):
+        assert_close(slow.table[name], trace.table[name], 1e-11)
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_steps_are_pure(estimator, fusion, problems):
+    """A step changes nothing it was given, and gives the same again; over NumPy, where mutation would be possible."""
+    method, problem, network = cell(estimator, fusion), problems["quadratic"], NETWORKS["ring"]
+    with jax.enable_x64(True):
+        engine = debug.Debug(method, problem, network, 0, np.dtype("float64"))
+        state = engine.start(np.ones((6, problem.dimension)))
+        for t in range(1, 5):
+            before = jax.tree.map(np.copy, state)
+            jax.tree.map(lambda leaf: leaf.setflags(write=False), state)
+            once, twice = (method.step(state, debug.Net(engine, t)) for _ in range(2))
+            for left, right in zip(jax.tree.leaves(once), jax.tree.leaves(twice), strict=True):
+                assert np.array_equal(left, right)
+            for left, right in zip(jax.tree.leaves(before), jax.tree.leaves(state), strict=True):
+                assert np.array_equal(left, right)
+            state = once
+
+
+class Tensors:
+    """A net over PyTorch-like vectors would do the same: here plain NumPy, no JAX, with one shared quadratic."""
+
+    def __init__(self, w, t):
+        self.w, self.t = w, t
+
+    def sample(self, batch):
+        return np.full((len(self.w), 3), 1.0 / (1 + self.t))
+
+    def grad(self, x, sample):
+        return x - sample
+
+    def full_grad(self, x):
+        return x
+
+    def mix(self, x):
+        return self.w @ x
+
+    def every(self, period, then, otherwise):
+        return then() if self.t % period == 0 else otherwise()
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_the_same_text_runs_over_plain_numpy(estimator, fusion):
+    method, w = cell(estimator, fusion), NETWORKS["ring"].W
+    state = method.init(np.zeros((6, 3)), Tensors(w, 0))
+    for t in range(1, 300):
+        state = method.step(state, Tensors(w, t))
+    assert isinstance(state.x, np.ndarray)
+    assert np.abs(state.x).max() < 0.1, "every cell descends on x'x/2 with vanishing noise"
+
+
+def test_methods_import_no_framework():
+    """The heart is arithmetic and five verbs: no framework is imported by the files that hold it."""
+    import ast
+    from pathlib import Path
+
+    home = Path(peer.__file__).parent
+    for name in ("method", "methods", "estimators", "fusions"):
+        tree = ast.parse((home / f"{name}.py").read_text())
+        imported = {
+            alias.name if isinstance(node, ast.Import) else node.module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+        assert not {module for module in imported if module.split(".")[0] in ("jax", "numpy", "torch")}
+
+
+def test_samples_after_every_do_not_depend_on_the_side_taken():
+    """A method that samples after `every` draws the same there on all engines, though the sides draw differently."""
+    problem, network = PROBLEMS["logistic"](), NETWORKS["ring"]
+
+    def init(x, net):
+        return peer.method.State(x, (), ())
+
+    def step(state, net):
+        def two():
+            return net.grad(state.x, net.sample(1)) + net.grad(state.x, net.sample(3))
+
+        g = net.every(3, two, lambda: net.full_grad(state.x))
+        return peer.method.State(net.mix(state.x - 0.1 * (g + net.grad(state.x, net.sample(2)))), (), ())
+
+    method = peer.Method(init, step)
+    fast = states(method, problem, network, 10)[-1].x
+    assert_close(states(method, problem, network, 10, engine="debug")[-1].x, fast)
+    assert np.abs(fast).max() > 0

@@ -1,0 +1,129 @@
+"""What the mathematics says must hold exactly: means, special cases, the complete graph, one node."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import peerdescent as peer
+from conftest import PROBLEMS, assert_close, small_logistic, small_quadratic, states
+from peerdescent.methods.estimators import ESTIMATORS, hybrid, sgd, spider
+from peerdescent.methods.fusions import FUSIONS, consensus, exact_diffusion, tracking
+from peerdescent.problems.keys import below, node_keys
+
+ring = peer.Network(peer.topology.ring(6))
+directed = peer.Network(peer.topology.directed_exponential(6))
+one_peer = peer.Network(peer.topology.one_peer_exponential(6))
+complete = peer.Network(peer.topology.complete(6))
+
+
+@pytest.mark.parametrize("network", [ring, directed, one_peer], ids=["ring", "directed", "one-peer"])
+@pytest.mark.parametrize("atc", [True, False])
+@pytest.mark.parametrize("estimator", [sgd(2), hybrid(0.1), spider(5, 1, 4)], ids=lambda e: type(e).__name__)
+def test_trackers_follow_the_mean_of_the_estimates(estimator, atc, network):
+    problem = small_logistic()
+    kept = states(peer.compose(estimator, tracking(0.3, atc=atc)), problem, network, 60)
+    before = np.zeros(problem.dimension)
+    for state in kept:
+        y, v = state.fusion.y.mean(axis=0), state.fusion.v.mean(axis=0)
+        assert_close(y, v, 1e-12)
+        assert_close(state.x.mean(axis=0), before - 0.3 * v, 1e-12)
+        before = state.x.mean(axis=0)
+    assert np.abs(kept[-1].fusion.y - kept[-1].fusion.v).max() > 1e-6
+
+
+@pytest.mark.parametrize("fusion", [consensus(0.3), consensus(0.3, atc=True)], ids=["cta", "atc"])
+def test_consensus_moves_the_mean_by_the_mean_gradient(fusion):
+    problem = small_quadratic()
+    method = peer.compose(hybrid(0.2), fusion)
+    before = np.zeros(problem.dimension)
+    for state in states(method, problem, directed, 30):
+        assert_close(state.x.mean(axis=0), before - 0.3 * state.estimator.v.mean(axis=0))
+        before = state.x.mean(axis=0)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_hybrid_with_beta_one_is_sgd(problem):
+    problem = PROBLEMS[problem]()
+    left = states(peer.methods.gt_hsgd(0.2, beta=1.0, batch=2, initial_batch=2), problem, ring, 50)
+    right = states(peer.methods.gt_dsgd(0.2, batch=2), problem, ring, 50)
+    assert_close(left[-1].x, right[-1].x)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_hybrid_with_beta_zero_is_spider_that_never_restarts(problem):
+    problem = PROBLEMS[problem]()
+    left = states(peer.compose(hybrid(0.0, 2, 3), tracking(0.1)), problem, ring, 50)
+    right = states(peer.compose(spider(10**6, 2, 3), tracking(0.1)), problem, ring, 50)
+    assert_close(left[-1].x, right[-1].x)
+
+
+def centralised(kind, problem, steps, alpha=0.3, seed=0):
+    """One machine that sees the batches of all nodes: x <- x - alpha v, written out with no code of the methods."""
+    rows = np.asarray(problem.data.rows, dtype=float)
+
+    def g(x, t, batch):
+        keys = node_keys(jnp.uint32(seed), jnp.arange(problem.nodes), jnp.asarray(t))
+        drawn = np.asarray(jax.vmap(lambda key: below(key, jnp.asarray(rows.shape[1]), batch))(keys))
+        chosen = np.concatenate([rows[i, drawn[i]] for i in range(problem.nodes)])
+        return -(chosen / (1 + np.exp(chosen @ x))[:, None]).mean(axis=0) + 1e-4 * 2 * x / (1 + x**2) ** 2
+
+    x = np.zeros(problem.dimension)
+    last, v, found = x, None, []
+    for t in range(steps):
+        if kind == "sgd":
+            v = g(x, t, 2)
+        elif t == 0 or (kind == "spider" and t % 5 == 0):
+            v = g(x, t, 4)
+        else:
+            v = g(x, t, 1) + (0.9 if kind == "hybrid" else 1.0) * (v - g(last, t, 1))
+        last, x = x, x - alpha * v
+        found.append(x)
+    return found
+
+
+@pytest.mark.parametrize("estimator", [sgd(2), hybrid(0.1, 1, 4), spider(5, 1, 4)], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("fusion", [tracking(0.3), consensus(0.3, atc=True), exact_diffusion(0.3)])
+def test_complete_graph_is_the_centralised_method(estimator, fusion):
+    """With W = 11'/n every node holds what one machine with all the batches would."""
+    problem = small_logistic()
+    expected = centralised(type(estimator).__name__, problem, 40)
+    for state, x in zip(states(peer.compose(estimator, fusion), problem, complete, 40), expected, strict=True):
+        assert_close(state.x, np.broadcast_to(x, state.x.shape), 1e-11)
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_one_node_is_the_method_of_one_machine(estimator, fusion):
+    """n = 1: W = [1], so every fusion is x - step * v."""
+    alone = peer.Network(peer.topology.complete(1))
+    problem = small_logistic(nodes=1, samples=30)
+    method = peer.compose(ESTIMATORS[estimator](), FUSIONS[fusion]())
+    x = np.zeros((1, problem.dimension))
+    step = method.parameters.get("eta", method.parameters["alpha"])
+    sgd_states = states(peer.compose(ESTIMATORS[estimator](), consensus(step)), problem, alone, 40)
+    for state, plain in zip(states(method, problem, alone, 40), sgd_states, strict=True):
+        assert_close(state.x, plain.x, 1e-11)
+        x = state.x
+    assert np.abs(x).max() > 0.01
+
+
+def test_sarah_correction_is_not_zero():
+    """The mistake to guard against: x_{t-1} overwritten before it is used makes the correction vanish."""
+    problem = small_logistic()
+    kept = states(peer.methods.gt_hsgd(0.5, beta=0.1), problem, ring, 20)
+    for older, newer in pairwise(kept):
+        assert np.array_equal(newer.estimator.x, older.x)
+        assert np.abs(newer.x - newer.estimator.x).max() > 1e-8
+    frozen = states(peer.methods.gt_dsgd(0.5), problem, ring, 20)
+    assert np.abs(kept[-1].x - frozen[-1].x).max() > 1e-3
+
+
+def test_d2_first_step_is_mixed():
+    problem = small_quadratic(noise=0.0)
+    first = states(peer.methods.d2(0.3), problem, ring, 1)[0]
+    assert_close(first.x, ring.W @ (0.3 * np.asarray(problem.data.linear)))

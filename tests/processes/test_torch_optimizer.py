@@ -1,0 +1,254 @@
+"""The optimizer for PyTorch: it is the method itself, on whatever model, in processes that talk to neighbours only.
+
+What needs processes is done by `torch_worker` in four of them, started once; the tests look at what they saw.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_worker import HYBRID, NODES, RING, STEPS, P, cases
+
+import peerdescent as peer
+from conftest import assert_close, small_quadratic, states
+from peerdescent.engines import make
+from peerdescent.torch import DecentralizedOptimizer
+
+WORKER = Path(__file__).with_name("torch_worker.py")
+CASES = {name: (method, network) for name, method, network in cases()}
+LIMIT = 240
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return small_quadratic(NODES, P)
+
+
+@pytest.fixture(scope="module")
+def seen(problem, tmp_path_factory):
+    """What each of four processes saw, (NODES, ...) by name."""
+    folder = tmp_path_factory.mktemp("torch")
+    slopes = np.stack([problem.stochastic_grads(np.zeros(P), draw=t) for t in range(STEPS)])
+    np.savez(folder / "inputs.npz", matrices=problem.data.matrix, slopes=slopes)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    group = {
+        "WORLD_SIZE": str(NODES),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "PEERDESCENT_TIMEOUT": "60",
+    }
+    started = []
+    try:
+        for rank in range(NODES):
+            with (folder / f"{rank}.log").open("w") as log:
+                started.append(
+                    subprocess.Popen(
+                        [sys.executable, "-W", "error", WORKER, folder],
+                        env={**os.environ, **group, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                        stdout=log,
+                        stderr=log,
+                    )
+                )
+        end = time.monotonic() + LIMIT
+        while any(process.poll() is None for process in started) and time.monotonic() < end:
+            time.sleep(0.1)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    logs = "\n".join((folder / f"{rank}.log").read_text() for rank in range(NODES))
+    assert [process.returncode for process in started] == [0] * NODES, logs
+    ranks = [np.load(folder / f"{rank}.npz") for rank in range(NODES)]
+    return {name: np.stack([each[name] for each in ranks]) for name in ranks[0].files}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_step_is_the_one_of_the_debug_engine(name, seen, problem):
+    method, network = CASES[name]
+    kept = states(method, problem, network, STEPS, x0=seen["start"], engine="debug")
+    for t, state in enumerate(kept):
+        assert_close(seen[f"{name} x"][:, t], state.x)
+
+
+def test_the_loss_of_a_step_is_that_of_its_batch_before_it(seen, problem):
+    before = np.concatenate([seen["start"][:, None], seen["gt-hsgd ring x"][:, :-1]], axis=1)
+    slopes = np.stack([problem.stochastic_grads(np.zeros(P), draw=t) for t in range(STEPS)])
+    expected = np.einsum("ntp,npq,ntq->nt", before, problem.data.matrix, before) / 2
+    expected += np.einsum("ntp,tnp->nt", before, slopes)
+    assert_close(seen["gt-hsgd ring loss"], expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bytes_are_rounds_times_degree_times_size(name, seen):
+    method, network = CASES[name]
+    rounds = 2 if isinstance(method.parts[1], peer.fusions.tracking) else 1
+    degrees = np.stack([np.atleast_2d(network.degree)[t % network.period] for t in range(STEPS)])
+    assert (seen[f"{name} bytes"] == rounds * degrees.sum(axis=0) * P * 8).all()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_buffers_change_once_a_step(name, seen):
+    assert (seen[f"{name} calls"] == STEPS).all()
+
+
+def test_all_start_from_what_rank_0_has(seen):
+    names = [name.removeprefix("before ") for name in seen if name.startswith("before ")]
+    assert len(names) == 9
+    for name in names:
+        before, after = seen[f"before {name}"], seen[f"after {name}"]
+        assert np.array_equal(after, np.broadcast_to(before[0], before.shape)), name
+        constant = name in ("1.weight", "1.bias", "1.running_var")  # as PyTorch starts them
+        assert constant or not np.array_equal(before, after), name
+
+
+def test_both_points_see_one_mask_and_one_set_of_buffers(seen):
+    first, masks = seen["masks"][:, 0], seen["masks"][:, 1:]
+    here, there = masks[:, ::2], masks[:, 1::2]
+    assert np.array_equal(here, there)
+    drawn = np.concatenate([first[:, None], here], axis=1)
+    assert len(np.unique(drawn.reshape(-1, 64), axis=0)) == NODES * 6, "masks repeat"
+    # With beta = 0 the two gradients cancel, so the estimate stays what it was: twice the first mask.
+    assert np.array_equal(seen["estimates"], np.repeat(2.0 * first[:, None], 6, axis=1))
+    assert (seen["dropped"] == 6).all()
+
+
+def test_the_random_state_goes_on_as_after_one_evaluation(seen):
+    assert np.array_equal(seen["drawn"], seen["expected draw"])
+
+
+def test_normalisation_sees_each_batch_once(seen):
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        assert np.array_equal(seen[f"statistics {name}"], seen[f"plain {name}"]), name
+    assert (seen["statistics num_batches_tracked"] == 8).all()
+
+
+def test_the_average_is_that_of_all_processes(seen):
+    names = [name.removeprefix("own ") for name in seen if name.startswith("own ")]
+    assert len(names) == 9
+    for name in names:
+        own, averaged = seen[f"own {name}"], seen[f"averaged {name}"]
+        if name in ("2.bias", "1.num_batches_tracked"):
+            assert np.array_equal(own, averaged), "it is frozen, or no real number"
+        else:
+            assert np.ptp(own, axis=0).max() > 0
+            assert_close(averaged, np.broadcast_to(own.mean(axis=0), own.shape), 1e-15)
+            assert np.ptp(averaged, axis=0).max() == 0, "not alike in all processes"
+
+
+def test_frozen_parameters_stay(seen):
+    expected = seen["frozen"] + np.arange(NODES)[:, None]
+    assert np.array_equal(seen["own 2.bias"], expected), "what the worker added, and nothing else"
+    assert np.array_equal(seen["averaged 2.bias"], expected)
+
+
+@pytest.mark.parametrize("name", ["d-get", "gt-hsgd"])
+def test_a_loaded_state_goes_on_bit_for_bit(name, seen):
+    assert np.array_equal(seen[f"whole {name}"], seen[f"resumed {name}"])
+    assert (np.diff(seen[f"whole {name}"], axis=1) != 0).any(axis=2).all()
+
+
+def test_schedules_set_the_step_size(seen, problem):
+    with jax.enable_x64(True):
+        machine = make("debug", HYBRID, problem, RING, 0, np.dtype("float64"))
+        state = machine.start(seen["start"])
+        assert_close(seen["scheduled"][:, 0], state.x)
+        for t in range(1, STEPS):
+            machine.method = HYBRID.replace(alpha=0.1 * 0.5 ** (t // 4))
+            state = machine.advance(state, t, t + 1)
+            assert_close(seen["scheduled"][:, t], state.x)
+
+
+def test_a_step_size_of_0_only_mixes(seen):
+    apart = seen["apart"]
+    assert np.ptp(apart, axis=0).max() == NODES - 1
+    for t in range(2):
+        apart = RING.W @ apart
+        assert_close(seen["mixed"][:, t], apart, 1e-15)
+
+
+def test_other_numbers_are_in_the_group_too(seen):
+    """With beta = 1, gt-hsgd is gt-dsgd."""
+    assert_close(seen["beta 1"], seen["gt-dsgd ring x"])
+
+
+def test_a_closure_may_call_backward_itself(seen):
+    assert np.array_equal(seen["backward x"], seen["gt-hsgd ring x"][:, -1])
+    assert np.array_equal(seen["backward loss"], seen["gt-hsgd ring loss"])
+
+
+def test_a_step_that_fails_changes_nothing(seen):
+    assert seen["unharmed"].tolist() == [[True] * 3] * NODES
+    assert np.array_equal(seen["recovered"], seen["gt-hsgd ring x"][:, -1])
+
+
+def test_layouts_do_not_matter(seen):
+    names = [name.removeprefix("odd ") for name in seen if name.startswith("odd ")]
+    for name in names:
+        assert_close(seen[f"odd {name}"], seen[f"plain {name}"])
+    for kind in ("plain", "odd"):
+        assert np.array_equal(seen[f"{kind} unused before"], seen[f"{kind} unused.weight"])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    {
+        "nodes": "the network has 6 nodes and there are 4 processes.* start torchrun with 6 processes",
+        "alpha": "method is .*alpha=0.2.*alpha=0.1",
+        "wrapped": "DistributedDataParallel, which averages gradients itself: give model.module",
+        "group": "make a new optimizer when they change",
+        "closure": r"needs a closure: step\(lambda: criterion\(model\(inputs\), targets\)\)",
+        "number": "the closure returned a float: return the loss, a tensor",
+        "rank": "the state is of rank 9, and this is rank .: every process saves and loads its own",
+        "method": "the state is of gt-hsgd, and this optimizer runs d2: make it with the method of the state",
+        "resumed": "step is '0' in one, '2' in the other",
+        "twice": "draws two samples in one step, .* use a method that draws one a step",
+        "rate": "lr = nan: must be finite and not negative",
+    }.items(),
+)
+def test_what_cannot_work_is_refused_in_every_process(name, message, seen):
+    for refusal in seen[f"refusal {name}"]:
+        assert re.search(message, str(refusal)), refusal
+
+
+class Mixed(nn.Module):
+    def __init__(self, *tensors):
+        super().__init__()
+        self.parts = nn.ParameterList([nn.Parameter(tensor) for tensor in tensors])
+
+
+BY_HAND = peer.Method(lambda x, net: x, lambda x, net: x, "by-hand")
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "network", "message"),
+    [
+        (Mixed(torch.ones(2), torch.ones(2).double()), HYBRID, RING, r"of float32 and float64: .* model\.to\(torch"),
+        (Mixed(torch.ones(2) * 1j), HYBRID, RING, "of complex64: all must be of one real floating type"),
+        (Mixed(torch.ones(2), torch.ones(2, device="meta")), HYBRID, RING, r"on cpu and meta: .* model\.to\(device\)"),
+        (Mixed(torch.ones(2, device="meta")), HYBRID, RING, "on meta: all must be on the CPU or on one GPU"),
+        (nn.ReLU(), HYBRID, RING, "no trainable parameter: set requires_grad"),
+        (nn.Linear(2, 2).requires_grad_(False), HYBRID, RING, "no trainable parameter: set requires_grad"),
+        (nn.Linear(2, 2), peer.methods.gt_sarah(), RING, "gt-sarah takes exact local gradients.*such as d-get"),
+        (nn.Linear(2, 2), BY_HAND, RING, r"by-hand has no step size called eta or alpha .* peer\.compose"),
+        (nn.Linear(2, 2), peer.methods.d2(), peer.Network(peer.topology.directed_exponential(4)), "use gt-dsgd"),
+        (nn.Linear(2, 2).parameters(), HYBRID, RING, "model is a generator: give a Module"),
+        (nn.Linear(2, 2), RING, HYBRID, "method is a Network: give a Method"),
+        (nn.Linear(2, 2), HYBRID, peer.topology.ring(4), "network is a Graph: give a Network"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anyone_is_asked(model, method, network, message):
+    with pytest.raises(ValueError, match=message):
+        DecentralizedOptimizer(model, method, network)

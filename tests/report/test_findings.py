@@ -1,0 +1,334 @@
+"""What a report finds in a folder and says about it, all but how it looks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from peerdescent import Network, report, topology
+from peerdescent import experiment as config
+from peerdescent.methods import METHODS
+from peerdescent.report import findings
+from peerdescent.runs.trace import Status
+from peerdescent.sweeps.sweeping import best, tuning_grid
+from run_folders import contents, fill, save_sweep, small_sweep, trace, words
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory):
+    folder = fill(tmp_path_factory.mktemp("experiment"))
+    report.write(folder)
+    return folder
+
+
+def test_an_empty_folder_is_refused(tmp_path):
+    (tmp_path / "trace.csv").write_text("step\n0\n")
+    with pytest.raises(ValueError, match=r"nothing to report in .*trace.csv and summary.json.*sweep.csv"):
+        report.write(tmp_path)
+    with pytest.raises(ValueError, match=r"no folder .*nowhere: give one"):
+        report.write(tmp_path / "nowhere")
+    trace().save(tmp_path)
+    with pytest.raises(ValueError, match=r"is a folder: give the name of a file, such as .*report.html"):
+        report.write(tmp_path, tmp_path)
+    assert not list(tmp_path.glob("*.html"))
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("summary.json", "{", r"a.summary.json is not JSON"),
+        ("summary.json", "[]", r"a.summary.json holds no table of names"),
+        ("summary.json", '{"method": "dsgd"}', r"a.summary.json lacks problem, network, seed, status"),
+        ("trace.csv", "", r"a.trace.csv is not the table of a trace"),
+        ("trace.csv", "step,loss\n0,much\n", r"a.trace.csv is not the table of a trace.*much"),
+        ("trace.csv", "step,loss\n", r"a.trace.csv has no rows"),
+        ("optimum.json", "{}", r"a.optimum.json lacks value"),
+        ("sweep.csv", "a,b\n1,2\n", r"a.sweep.csv is not the table of a sweep: it lacks seed, loss, status, method"),
+        ("sweep.csv", "alpha,seed,loss,status,method\n", r"a.sweep.csv has no rows"),
+        ("sweep.csv", "", r"a.sweep.csv is not the table of a sweep"),
+    ],
+)
+def test_damaged_files_are_named(file, text, message, tmp_path):
+    trace().save(tmp_path / "a")
+    (tmp_path / "a" / file).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        report.write(tmp_path)
+
+
+def test_the_page_goes_where_it_is_asked_to(tmp_path):
+    folder = trace().save(tmp_path / "runs")
+    shutil.rmtree(folder / "checkpoint")  # which a report has no use for
+    config.write(folder / "config.toml", config.Options(topology="ring", nodes=6), method="dsgd")
+    assert report.write(folder) == folder / "report.html"
+    asked = report.write(str(folder), str(tmp_path / "new" / "page.html"))
+    assert asked.read_bytes() == (folder / "report.html").read_bytes(), "the same files make the same page"
+
+
+def test_runs_that_differ_only_in_seed_are_one_line(experiment):
+    groups = contents(experiment / "report.html")["groups"]
+    assert [group["label"] for group in groups] == ["d-get[alpha=9]", "d2[batch=1,alpha=0.5]", "DSGD", "GT-HSGD"]
+    assert [group["diverged"] for group in groups] == [True, False, False, False]
+    assert len({(group["colour"], group["dash"]) for group in groups}) == 4
+    assert "low" not in groups[1]["lines"]["epoch"]["loss"]
+    line = groups[3]["lines"]["epoch"]
+    losses = np.exp(-np.arange(21) / 2)
+    np.testing.assert_allclose(line["x"], np.arange(21) / 4)
+    np.testing.assert_allclose(line["loss"]["mid"], 0.3 + 1.2 * losses, rtol=1e-6)
+    np.testing.assert_allclose(line["loss"]["low"], 0.3 + losses, rtol=1e-6)
+    np.testing.assert_allclose(line["loss"]["high"], 0.3 + 1.4 * losses, rtol=1e-6)
+    np.testing.assert_allclose(line["gap"]["mid"], 0.05 + 1.2 * losses, rtol=1e-5)
+
+
+def test_seeds_are_interpolated_to_common_places_and_end_with_the_first():
+    tables = [
+        pd.DataFrame({"seconds": [0, 2, 4], "loss": [4, 2, 0]}),
+        pd.DataFrame({"seconds": [0, 3], "loss": [6, 3]}),
+    ]
+    tables = [table.reindex(columns=[*findings.AXES, *findings.QUANTITIES]).astype(float) for table in tables]
+    lines = findings.Group("", [findings.Run("", None, {}, table) for table in tables]).lines()
+    assert list(lines) == ["seconds"]
+    assert lines["seconds"] == {
+        "x": [0, 2, 3],
+        "loss": {"mid": [5, 3, 2], "low": [4, 2, 1], "high": [6, 4, 3]},
+    }
+
+
+def labels(folder):
+    return [group.label for group in findings.grouped(findings.runs(folder))]
+
+
+def test_labels_that_would_be_the_same_tell_their_folder(tmp_path):
+    for place in ("one/a", "two/a"):
+        trace("dsgd").save(tmp_path / place)
+    trace("d2").save(tmp_path / "two" / "b")
+    assert labels(tmp_path) == ["dsgd (one)", "dsgd (two)", "d2"]
+    trace("dsgd").save(tmp_path / "two" / "c")
+    assert labels(tmp_path) == ["dsgd (one)", "dsgd (two/a)", "dsgd (two/c)", "d2"], "the same seed is another run"
+    trace("dsgd", seed=1).save(tmp_path / "one" / "b")
+    assert labels(tmp_path)[0] == "dsgd (one)"
+    trace("dsgd", seed=2, precision=64).save(tmp_path / "one" / "c")
+    assert labels(tmp_path)[:2] == ["dsgd (one/a)", "dsgd (one/c)"]
+
+
+def test_long_traces_are_thinned_with_their_ends(tmp_path):
+    trace(losses=np.linspace(2, 1, 5001)).save(tmp_path)
+    line = contents(report.write(tmp_path))["groups"][0]["lines"]["step"]
+    assert len(line["x"]) == findings.POINTS
+    assert (line["x"][0], line["x"][-1], line["loss"]["mid"][-1]) == (0, 50000, 1)
+
+
+def test_the_nearest_optimum_counts(tmp_path):
+    for place, value in (("", 0.1), ("b", 0.2)):
+        trace(f"d2[alpha={value}]").save(tmp_path / place / "run")
+        (tmp_path / place / "optimum.json").write_text(json.dumps({"value": value}))
+    gaps = [run.table["gap"].iloc[0] for run in findings.runs(tmp_path)]
+    np.testing.assert_allclose(gaps, [1.1, 1.2])
+
+
+def test_without_an_optimum_there_is_no_gap(tmp_path):
+    assert "gap" not in contents(report.write(trace().save(tmp_path)))["quantities"]
+
+
+def test_what_is_not_finite(tmp_path):
+    for seed in range(2):
+        gone = trace("gone", losses=[1, np.nan, np.inf], status=Status.diverged, seed=seed)
+        gone.save(tmp_path / f"gone-{seed}")
+    trace("empty", losses=[1, 0.5, np.nan]).save(tmp_path / "empty")
+    trace("lucky", losses=[1, 0.5, 0.1], status=Status.diverged).save(tmp_path / "lucky")
+    endless = trace("endless", losses=[1, 0.9, 0.8])
+    endless.table["epoch"] = np.nan
+    endless.save(tmp_path / "endless")
+    page = report.write(tmp_path)
+    data = {group["label"]: group["lines"] for group in contents(page)["groups"]}
+    assert data["gone"]["step"]["loss"]["mid"] == [1, None, None]
+    assert "epoch" in data["gone"]
+    assert "epoch" not in data["endless"]
+    assert '<option value="step" selected>' in page.read_text(), "epochs are not there for all"
+    text = words(page)
+    assert "Smallest final loss: endless with 0.8. 3 runs diverged." in text
+    table = text[text.index("Where they ended") :]
+    order = [table.index(f" {name} ") for name in ("endless", "empty", "lucky", "gone")]
+    assert order == sorted(order), "what diverged comes last"
+    assert "endless 1 0.800000 0.64 – 40" in table
+    assert "gone 2 ∞ ∞" in table
+
+
+def test_nothing_finite_at_all(tmp_path):
+    page = report.write(trace(losses=[np.nan]).save(tmp_path))
+    assert "–" in words(page)
+
+
+def test_the_text_above_and_the_table(experiment):
+    text = words(experiment / "report.html")
+    assert (
+        "8 runs of 4 methods and 1 sweep over 20 configurations. Smallest final loss: GT-HSGD with 0.300054, the mean "
+        "over 3 seeds. 1 run diverged." in text
+    )
+    table = text[text.index("Where they ended") : text.index("Sweeps")]
+    order = [table.index(name) for name in ("GT-HSGD", "d2[batch=1,alpha=0.5]", "DSGD", "d-get[alpha=9]")]
+    assert order == sorted(order), "by loss, and what diverged last"
+    deviation = np.std([0.01 * seed for seed in range(3)], ddof=1)
+    assert f"3 0.328316 ± {deviation:.2g}" in table
+    assert "GT-HSGD gt-hsgd[beta=0.01,alpha=0.5] 3 0.300054" in table
+    assert "400 2.0 MB 20 done" in table
+    assert "diverged loss inf at step 30" in table
+    assert (experiment / "report.html").read_text().count('<tr class="best">') == 1
+
+
+def test_several_problems_each_have_their_best(tmp_path):
+    for method, problem, scale in [("a", "one", 1), ("b", "one", 2), ("a", "two", 9), ("b", "two", 8)]:
+        trace(method, losses=[scale, scale], problem=problem).save(tmp_path / problem / method)
+    page = report.write(tmp_path)
+    assert "4 runs of 2 methods on 2 problems. Smallest final loss on one: a (one)" in words(page)
+    assert "on two: b (two) with 8." in words(page)
+    assert page.read_text().count('<tr class="best">') == 2
+    assert '<select id="problem">' in page.read_text()
+    colours = [group["colour"] for group in contents(page)["groups"]]
+    assert colours[:2] == colours[2:]
+
+
+def test_citations_of_what_occurs(experiment):
+    text = (experiment / "report.html").read_text(encoding="utf-8")
+    cited = [entry.citation.replace("&", "&amp;") in text for entry in METHODS.values()]
+    assert cited == [name in ("dsgd", "d2", "d-get", "gt-hsgd") for name in METHODS]
+    assert "@software{peerdescent," in text
+
+
+# Sweeps
+
+
+def test_the_table_of_sweeps(experiment, tmp_path):
+    text, table = words(experiment / "report.html"), small_sweep()
+    done = table[table["status"] == "done"]
+    assert best(table) == {"alpha": 0.5, "beta": 0.1, "batch": 16}
+    gone = (table["status"] == "diverged").sum()
+    row = f"30 epochs 1 20 {gone} {done['loss'].min():.6g} alpha = 0.5, beta = 0.1, batch = 16"
+    assert "tuning/gt-hsgd logistic(digits) gt-hsgd 30 epochs" in text
+    assert row in text
+    save_sweep(tmp_path / "gone", table[table["status"] == "diverged"])
+    assert "none: no configuration is done for every seed" in words(report.write(tmp_path))
+
+
+def test_heat_maps_hold_the_smallest_loss(experiment):
+    table, heat = small_sweep(), contents(experiment / "report.html")["sweeps"][0]
+    names = [parameter["name"] for parameter in heat["parameters"]]
+    assert names == ["alpha", "beta", "batch"]
+    assert heat["parameters"][0]["levels"] == ["0.1", "0.5", "2", "8"]
+    assert set(heat["cells"]) == {"0,1", "0,2", "1,2"}
+    for key, cells in heat["cells"].items():
+        first, second = (names[int(k)] for k in key.split(","))
+        for (i, a), (j, b) in itertools.product(
+            enumerate(sorted(table[first].unique())), enumerate(sorted(table[second].unique()))
+        ):
+            here = table[(table[first] == a) & (table[second] == b)]
+            done = here.loc[here["status"] == "done", "loss"]
+            expected = pytest.approx(done.min(), rel=1e-6) if len(done) else "diverged" if len(here) else None
+            assert cells[i][j] == expected
+    assert "diverged" in heat["cells"]["0,1"][3]
+    assert heat["cells"]["1,2"][2][1] is None
+
+
+def test_a_configuration_counts_by_its_mean_over_all_seeds(tmp_path):
+    losses = {0.1: [0.2, 0.6], 0.2: [0.3, 0.3], 0.4: [0.1, np.inf], 0.8: [0.05]}
+    rows = [(alpha, 1, seed, loss) for alpha, both in losses.items() for seed, loss in enumerate(both)]
+    table = pd.DataFrame(rows, columns=["alpha", "batch", "seed", "loss"])
+    table["status"] = np.where(np.isfinite(table["loss"]), "done", "diverged")
+    save_sweep(tmp_path / "s", table)
+    (found,) = findings.sweeps(tmp_path)
+    assert (found.seeds, found.configurations, found.diverged) == (2, 4, 1)
+    assert (found.best, found.loss) == ({"alpha": 0.2, "batch": 1}, pytest.approx(0.3))
+    assert [parameter["name"] for parameter in found.heat["parameters"]] == ["alpha", "batch"]
+    assert found.heat["cells"]["0,1"] == [[pytest.approx(0.4)], [pytest.approx(0.3)], ["diverged"], [None]]
+
+
+@pytest.mark.parametrize("parameters", [[], ["alpha"]])
+def test_sweeps_without_two_hyperparameters_have_no_map(parameters, tmp_path):
+    rows = {name: [0.1, 0.2] for name in parameters} | {"seed": [0, 0] if parameters else [0, 1]}
+    table = pd.DataFrame(rows | {"loss": [0.4, 0.3], "status": ["done", "done"]})
+    save_sweep(tmp_path / "s", table)
+    page = report.write(tmp_path)
+    assert 'id="heat"' not in page.read_text()
+    assert ("alpha = 0.2" if parameters else "the method's own") in words(page)
+
+
+def test_empty_cells_of_a_hyperparameter_are_none(tmp_path):
+    table = pd.DataFrame(
+        {"alpha": [0.1, 0.1, 0.2], "large_batch": [64, None, None], "seed": 0, "loss": [0.3, 0.2, 0.4]}
+    )
+    save_sweep(tmp_path / "s", table.assign(status="done"))
+    (found,) = findings.sweeps(tmp_path)
+    assert found.best == {"alpha": 0.1, "large_batch": None}
+    assert found.heat["parameters"][1]["levels"] == ["64", "none"]
+    assert found.heat["cells"]["0,1"] == [[0.3, 0.2], [None, 0.4]]
+
+
+def test_the_paper_grid_does_not_bloat_the_page(tmp_path):
+    table = pd.DataFrame(tuning_grid("d-get", 2442))
+    assert len(table) == 42_900
+    loss = 0.3 + np.log(table["period"]) ** 2 + np.log(table["alpha"]) ** 2 + 1 / table["batch"]
+    assert table.duplicated(keep=False)[loss.idxmin()], "the best is in the grid twice, and still counts"
+    save_sweep(tmp_path / "d-get", table.assign(seed=0, loss=loss, status="done"), "d-get")
+    page = report.write(tmp_path)
+    assert page.stat().st_size < 8e6
+    assert f"{len(table.drop_duplicates()):,} 42,900 rows" in words(page), "rounded periods coincide"
+    heat = contents(page)["sweeps"][0]
+    assert len(json.dumps(heat)) < 4e5
+    assert max(len(parameter["levels"]) for parameter in heat["parameters"]) == findings.LEVELS
+    for cells in heat["cells"].values():
+        assert min(v for row in cells for v in row if v is not None) == pytest.approx(loss.min(), rel=1e-6)
+
+
+# The configuration and the network
+
+
+def test_the_network_is_drawn(experiment):
+    text = (experiment / "report.html").read_text(encoding="utf-8")
+    assert re.search(r'class="drawing"><div role="img" aria-label="ring, 6 nodes[^>]*><svg', text)
+    assert "methods gt-hsgd dsgd" in words(experiment / "report.html")
+    assert "strength 0.0001" in words(experiment / "report.html")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "There is no config.toml, so neither is shown."),
+        ("nodes = ", "The config.toml cannot be read:"),
+        ("nodes = 6", "cannot be rebuilt from the configuration: it has no 'topology'"),
+        ('topology = "rnig"\nnodes = 6', "cannot be rebuilt from the configuration: unknown topology 'rnig'"),
+        ('topology = "ring"\nnodes = "six"', "cannot be rebuilt from the configuration: 'six' is no number"),
+        ('topology = "ring"\nnodes = 6\nweights = [1]', "cannot be rebuilt from the configuration"),
+        ('topology = "star"\nnodes = 6', "No run was made on the network of this configuration"),
+    ],
+)
+def test_a_network_that_is_not_there(text, sentence, tmp_path):
+    folder = trace().save(tmp_path / "a")
+    if text is not None:
+        (folder / "config.toml").write_text(text)
+    page = report.write(tmp_path)
+    assert sentence in words(page)
+    assert 'class="drawing"' not in page.read_text()
+
+
+def test_the_configuration_of_the_first_run_will_do(tmp_path):
+    config.write(trace().save(tmp_path / "a") / "config.toml", config.Options(topology="ring", nodes=6), method="dsgd")
+    page = report.write(tmp_path)
+    assert "From a/config.toml." in words(page)
+    assert 'class="drawing"><div role="img"' in page.read_text()
+
+
+def test_a_network_of_very_many_links_is_not_drawn(tmp_path):
+    network = Network(topology.complete(80))
+    config.write(
+        trace(network=str(network)).save(tmp_path) / "config.toml",
+        config.Options(topology="complete", nodes=80),
+        method="dsgd",
+    )
+    page = report.write(tmp_path)
+    assert "complete, 80 nodes, equal weights, λ = 0. It has too many links for a drawing." in words(page)
+    assert page.stat().st_size < 5.5e6

@@ -1,0 +1,188 @@
+"""The books: counted gradients, rounds and bytes equal the table of costs, and the verbs really called."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import peerdescent as peer
+from conftest import small_logistic, small_quadratic
+from peerdescent.engines import debug
+from peerdescent.methods.estimators import ESTIMATORS, spider
+from peerdescent.methods.fusions import FUSIONS
+from peerdescent.runs.record import Books, Grid, recording_steps
+
+RING = peer.Network(peer.topology.ring(6))
+STEPS, M = 10, 11
+
+# name, parameters, gradients of iterations 0..9 at each node, rounds of each iteration
+TABLE = [
+    ("dsgd", {"batch": 3}, [3] * 10, 1),
+    ("d2", {"batch": 3}, [3] * 10, 1),
+    ("gt-dsgd", {"batch": 3}, [3] * 10, 2),
+    ("d-pd-sgd", {"batch": 3}, [3] * 10, 1),
+    ("gt-hsgd", {"batch": 3, "initial_batch": 32}, [32] + [6] * 9, 2),
+    ("d-get", {"batch": 2, "period": 4, "large_batch": 20}, [20, 4, 4, 4] * 2 + [20, 4], 2),
+    ("d-spider-sfo", {"batch": 2, "period": 4, "large_batch": 20}, [20, 4, 4, 4] * 2 + [20, 4], 1),
+    ("gt-sarah", {"batch": 2, "period": 4}, [M, 4, 4, 4] * 2 + [M, 4], 2),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters", "gradients", "rounds"), TABLE, ids=[row[0] for row in TABLE])
+def test_counts_equal_the_table(name, parameters, gradients, rounds):
+    method, problem = peer.methods.METHODS[name].build(**parameters), small_logistic(samples=M)
+    table = peer.run(method, problem, RING, steps=STEPS, record=range(STEPS + 1)).table
+    assert table["gradients"].tolist() == np.cumsum([0, *gradients]).tolist()
+    assert table["rounds"].tolist() == [rounds * t for t in range(STEPS + 1)]
+    assert table["epoch"].tolist() == pytest.approx((np.cumsum([0, *gradients]) / M).tolist())
+    assert table["bytes"].tolist() == [rounds * t * 2 * problem.dimension * 4 for t in range(STEPS + 1)]
+
+
+def test_every_method_is_in_the_table():
+    assert {row[0] for row in TABLE} == set(peer.methods.METHODS)
+
+
+def test_bytes_follow_degree_precision_and_time():
+    problem = small_quadratic()
+    method = peer.methods.dsgd()
+    star = peer.run(method, problem, peer.Network(peer.topology.star(6)), steps=4, precision=64).table
+    assert star["bytes"].iloc[-1] == pytest.approx(4 * (10 / 6) * problem.dimension * 8)  # 5 edges, both ways
+    sequence = peer.Network([peer.topology.ring(6), peer.topology.complete(6)])
+    table = peer.run(method, problem, sequence, steps=4, record=range(5)).table
+    assert table["bytes"].tolist() == [problem.dimension * 4 * sent for sent in (0, 2, 7, 9, 14)]
+
+
+class Counting(debug.Net):
+    """The verbs of the debug engine, counting what is really computed."""
+
+    def grad(self, x, sample):
+        self.engine.counted["gradients"] += len(sample[0])
+        return super().grad(x, sample)
+
+    def full_grad(self, x):
+        self.engine.counted["gradients"] += M
+        return super().full_grad(x)
+
+    def mix(self, x):
+        self.engine.counted["rounds"] += 1
+        return super().mix(x)
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("estimator", [*ESTIMATORS, "sarah"])
+def test_books_equal_what_is_computed(estimator, fusion):
+    part = (
+        spider(3, 2)
+        if estimator == "sarah"
+        else spider(3, 2, 7)
+        if estimator == "spider"
+        else ESTIMATORS[estimator](batch=2)
+    )
+    method, problem = peer.compose(part, FUSIONS[fusion]()), small_logistic(samples=M)
+    books = Books(method, problem.samples, [2.0])
+    with jax.enable_x64(True):
+        engine = debug.Debug(method, problem, RING, 0, np.dtype("float64"))
+        engine.counted = {"gradients": 0, "rounds": 0}
+        state = method.init(np.zeros((6, problem.dimension)), Counting(engine, 0))
+        for t in range(1, 9):
+            assert engine.counted == {"gradients": books.gradients(t), "rounds": books.rounds(t)}
+            state = method.step(state, Counting(engine, t)) if t < 8 else state
+
+
+def test_nested_every_is_counted():
+    def step(state, net):
+        inner = lambda: net.every(4, lambda: net.grad(state, net.sample(100)), lambda: net.grad(state, net.sample(10)))  # noqa: E731
+        return net.every(2, inner, lambda: net.grad(state, net.sample(1)))
+
+    method = peer.Method(lambda x, net: x, step)
+    books = Books(method, None, [0.0])
+    assert np.diff(books.gradients(np.arange(10))).tolist() == [0, 1, 10, 1, 100, 1, 10, 1, 100]
+
+
+def two_clocks(state, net):
+    """Restarts every 6 and every 10 iterations, the two overlapping every 30."""
+    outer = net.every(6, lambda: net.mix(net.grad(state, net.sample(50))), lambda: net.grad(state, net.sample(3)))
+    return outer + net.every(10, lambda: net.full_grad(state), lambda: net.mix(state))
+
+
+def test_books_of_a_long_run_keep_one_period_and_equal_the_sum_of_all():
+    method, degrees = (
+        peer.Method(lambda x, net: net.mix(net.grad(x, net.sample(7))), two_clocks),
+        np.array([2.0, 5, 1, 4]),
+    )
+    books = Books(method, 11.0, degrees)
+    t = np.arange(1, 1000)
+    gradients = np.where(t % 6 == 0, 50, 3) + np.where(t % 10 == 0, 11, 0)
+    rounds = np.where(t % 6 == 0, 1, 0) + np.where(t % 10 == 0, 0, 1)
+    every = np.arange(1001)
+    assert books.gradients(every).tolist() == np.cumsum([0, 7, *gradients]).tolist()
+    assert books.rounds(every).tolist() == np.cumsum([0, 1, *rounds]).tolist()
+    assert books.vectors(every) == pytest.approx(np.cumsum([0, 2, *rounds * degrees[t % 4]]))
+    assert len(books._table) == 61, "the common period of 6, 10 and 4 is 60"
+    for budget in [1, 7, 9.9, 10, 500, 5000.5, float(books.gradients(777)), float(books.gradients(777)) - 1]:
+        spent = books.gradients(every)
+        assert books.steps_within(budget) == max(1, int(np.flatnonzero(spent <= budget)[-1]))
+        assert books.reaching(np.array([budget])).tolist() == [int(np.flatnonzero(spent >= budget)[0])]
+    assert books.gradients(10**15) > 1e15, "no array of that length is made"
+
+
+def test_a_long_period_is_not_tabulated_beyond_need():
+    books = Books(peer.methods.d_get(period=2**30, batch=1, large_batch=5), 100.0, [1.0])
+    assert books.gradients([3, 1000]).tolist() == [9, 5 + 2 * 999]
+    assert books.steps_within(5 + 2 * 999) == 1000
+    assert len(books._table) < 5000
+
+
+def test_vectors_that_are_always_equal_are_found():
+    def twins(method):
+        return Books(method, 10.0, [1.0]).twins
+
+    assert twins(peer.methods.gt_hsgd()) == (0, 1, 2, 3, 2), "the v of the estimator is the v of the tracker"
+    assert twins(peer.methods.d_get()) == (0, 1, 2, 3, 2), "also when it comes out of an every"
+    assert twins(peer.methods.gt_dsgd()) == (0, 1, 2)
+    assert twins(peer.methods.d_spider_sfo()) == (0, 1, 2, 1, 2), "previous x and v are remembered twice"
+    equal_at_first = peer.Method(lambda x, net: (x, x), lambda s, net: (s[0] + s[1], s[1]))
+    assert twins(equal_at_first) == (0, 1)
+    equal_later = peer.Method(lambda x, net: (x, x + x), lambda s, net: (s[0], s[0]))
+    assert twins(equal_later) == (0, 1)
+    one_sided = peer.Method(
+        lambda x, net: (x, x), lambda s, net: (s[0], net.every(3, lambda: s[0] + s[1], lambda: s[0]))
+    )
+    assert twins(one_sided) == (0, 1), "equal on one side of every only"
+
+
+def test_epochs_are_a_budget():
+    method = peer.methods.d_get(period=4, batch=2, large_batch=20)  # iterations cost 20 4 4 4 20 4 4 4 20 ...
+    for budget, steps in [(1, 1), (20, 1), (23.9, 1), (24, 2), (31, 3), (32, 4), (51.9, 4), (52, 5)]:
+        assert Books(method, 11, [1.0]).steps_within(budget) == steps
+    trace = peer.run(method, small_logistic(samples=M), RING, epochs=5, record=3)
+    last = trace.table.iloc[-1]
+    assert last["epoch"] <= 5
+    assert last["epoch"] == 52 / M
+    assert last["step"] == 5
+    long = Books(peer.methods.gt_dsgd(), 100, [1.0]).steps_within(1e6)
+    assert long == 1_000_000
+
+
+def test_grids():
+    even = recording_steps(10, 100)
+    assert even == list(range(0, 101, 10))
+    log = recording_steps(Grid(5, "log"), 10_000)
+    assert log == [0, 1, 10, 100, 1000, 10_000]
+    assert recording_steps([5, 3, 3], 8) == [0, 3, 5, 8]
+    books = Books(peer.methods.d_get(period=70, large_batch=500), 100, [0.0])
+    spent = books.gradients(np.arange(201))
+    by_epochs = recording_steps(4, 200, books)
+    assert by_epochs != recording_steps(4, 200), "even in epochs is not even in steps"
+    for step, target in zip(by_epochs, np.linspace(0, spent[-1], 5), strict=True):
+        assert spent[step] >= target - 1e-9
+        assert step == 0 or spent[step - 1] < target
+    with pytest.raises(ValueError, match="unknown spacing 'lin'"):
+        recording_steps(Grid(3, "lin"), 8)
+    with pytest.raises(ValueError, match="record = 0: must be a whole number of at least 1"):
+        recording_steps(0, 8)
+    with pytest.raises(ValueError, match=r"record has steps 1..99: must lie in 0..8"):
+        recording_steps([1, 99], 8)
+    with pytest.raises(ValueError, match="record is empty"):
+        recording_steps([], 8)

@@ -1,0 +1,148 @@
+"""What a run leaves: interrupted, resumed, saved and loaded, and the output of Algorithm 1."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import peerdescent as peer
+from conftest import Spy, assert_close, small_logistic, states
+from peerdescent.runs.record import visited
+from peerdescent.runs.trace import write
+
+RING = peer.Network(peer.topology.ring(6))
+GT_HSGD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1)
+
+
+def test_interruption_keeps_what_was_recorded():
+    spy = Spy(interrupt_at=30)
+    trace = peer.run(GT_HSGD, small_logistic(), RING, steps=100, record=10, progress=spy)
+    assert trace.status == "interrupted"
+    assert trace.table["step"].tolist() == [0, 10, 20, 30]
+    assert spy.ended
+    unbroken = peer.run(GT_HSGD, small_logistic(), RING, steps=30, record=3)
+    assert np.array_equal(trace.x, unbroken.x)
+
+
+@pytest.mark.parametrize("where", ["memory", "folder"])
+@pytest.mark.parametrize("name", ["gt-hsgd", "d-spider-sfo", "d-pd-sgd", "dsgd"])
+def test_interrupted_and_resumed_equals_unbroken(name, where, tmp_path):
+    problem, method = small_logistic(), peer.methods.METHODS[name].build()
+    options = {"steps": 100, "record": 10}
+    unbroken = peer.run(method, problem, RING, **options)
+    part = peer.run(method, problem, RING, progress=Spy(interrupt_at=40), **options)
+    earlier = part.save(tmp_path / "run") if where == "folder" else part
+    whole = peer.run(method, problem, RING, resume=earlier, **options)
+    assert whole.status == "done"
+    assert np.array_equal(whole.x, unbroken.x)
+    assert np.array_equal(whole.x_tilde, unbroken.x_tilde)
+    pd.testing.assert_frame_equal(
+        whole.table.drop(columns="seconds"), unbroken.table.drop(columns="seconds"), check_dtype=False, rtol=1e-15
+    )
+    assert whole.table["seconds"].is_monotonic_increasing
+
+
+def test_the_debug_engine_resumes_too(tmp_path):
+    problem, options = small_logistic(), {"steps": 12, "record": 3, "engine": "debug"}
+    part = peer.run(GT_HSGD, problem, RING, progress=Spy(interrupt_at=4), **options)
+    whole = peer.run(GT_HSGD, problem, RING, resume=part.save(tmp_path), **options)
+    assert np.array_equal(whole.x, peer.run(GT_HSGD, problem, RING, **options).x)
+
+
+def test_resuming_what_does_not_fit_is_refused(tmp_path):
+    problem = small_logistic()
+    part = peer.run(GT_HSGD, problem, RING, steps=20)
+    with pytest.raises(ValueError, match="cannot resume: seed is 1 here and was 0"):
+        peer.run(GT_HSGD, problem, RING, steps=40, seed=1, resume=part)
+    with pytest.raises(ValueError, match="cannot resume: method is 'dsgd"):
+        peer.run(peer.methods.dsgd(), problem, RING, steps=40, resume=part)
+    with pytest.raises(ValueError, match="cannot resume: values is"):
+        peer.run(GT_HSGD, small_logistic(strength=0.5), RING, steps=40, resume=part)
+    with pytest.raises(ValueError, match="cannot resume: values is"):
+        peer.run(GT_HSGD, problem, RING, steps=40, x0=np.ones(5), resume=part)
+    with pytest.raises(ValueError, match=r"cannot resume: problem is 'logistic.*, l2"):
+        peer.run(GT_HSGD, small_logistic(regulariser="l2"), RING, steps=40, resume=part)
+    with pytest.raises(ValueError, match="nothing to resume: the earlier run has 20 of 20 steps"):
+        peer.run(GT_HSGD, problem, RING, steps=20, resume=part)
+    with pytest.raises(ValueError, match="is not a run folder: it has no summary"):
+        peer.run(GT_HSGD, problem, RING, steps=40, resume=tmp_path)
+
+
+def test_run_folder(tmp_path):
+    trace = peer.run(GT_HSGD, small_logistic(), RING, steps=20, record=4)
+    folder = trace.save(tmp_path / "a" / "b")
+    files = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    assert files == ["checkpoint/state.safetensors", "summary.json", "trace.csv"]
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "done"
+    assert summary["seed"] == 0
+    assert summary["final"]["gradients"] == 1 + 19 * 2
+    assert {"peerdescent", "jax", "python"} <= set(summary["versions"])
+    assert summary["commit"] is None or len(summary["commit"]) == 40
+    loaded = peer.Trace.load(folder)
+    assert np.array_equal(loaded.x, trace.x)
+    assert loaded.identity == trace.identity
+    pd.testing.assert_frame_equal(loaded.table, trace.table, check_dtype=False)
+
+
+def test_a_run_with_numpy_numbers_can_be_saved(tmp_path):
+    method = peer.methods.gt_hsgd(alpha=np.float32(0.25), batch=np.int64(2))
+    trace = peer.run(method, small_logistic(), RING, steps=np.int64(5), seed=np.int64(3), record=np.int64(2))
+    loaded = peer.Trace.load(trace.save(tmp_path))
+    assert loaded.identity.seed == 3
+    assert loaded.table["step"].tolist() == [0, 3, 5]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_x_tilde_is_the_iterate_that_was_chosen(seed):
+    problem, grid = small_logistic(), [0, 10, 20, 30, 40]
+    trace = peer.run(GT_HSGD, problem, RING, steps=40, precision=64, record=4, seed=seed)
+    step, node = [c for c in (visited(seed, a, b, 6) for a, b in pairwise([-1, *grid])) if c][-1]
+    iterates = [np.zeros((6, 5)), *(state.x for state in states(GT_HSGD, problem, RING, 40, seed=seed))]
+    assert_close(trace.x_tilde, iterates[step][node])
+
+
+def test_interruption_during_evaluation_leaves_the_record_before(monkeypatch):
+    """Whatever the moment of Ctrl-C, table, iterates, state and x_tilde belong to one and the same step."""
+    from peerdescent.engines.stacked import Stacked
+
+    problem, evaluate, calls = small_logistic(), Stacked.evaluate, []
+
+    def impatient(self, x, stationarity):
+        calls.append(x)
+        if len(calls) == 5:  # the warm-up, steps 0, 10 and 20, and then this one
+            raise KeyboardInterrupt
+        return evaluate(self, x, stationarity)
+
+    monkeypatch.setattr(Stacked, "evaluate", impatient)
+    broken = peer.run(GT_HSGD, problem, RING, steps=100, record=10, seed=2)
+    monkeypatch.undo()
+    whole = peer.run(GT_HSGD, problem, RING, steps=20, record=2, seed=2)
+    assert broken.status == "interrupted"
+    assert broken.steps == 20
+    assert np.array_equal(broken.x, whole.x)
+    assert np.array_equal(broken.x_tilde, whole.x_tilde)
+
+
+def test_x_tilde_is_uniform_over_steps_and_nodes():
+    """Over seeds, the reservoir picks every step 0..T and every node equally often, whatever the intervals."""
+    grid, nodes, seeds = [-1, 0, 1, 4, 9], 3, 6000
+    steps, picked = np.zeros(10), np.zeros(nodes)
+    for seed in range(seeds):
+        chosen = None
+        for left, right in pairwise(grid):
+            chosen = visited(seed, left, right, nodes) or chosen
+        steps[chosen[0]] += 1
+        picked[chosen[1]] += 1
+    assert np.sum((steps - seeds / 10) ** 2 / (seeds / 10)) < 27.9  # chi-square, 9 degrees of freedom, p = 0.001
+    assert np.sum((picked - seeds / 3) ** 2 / (seeds / 3)) < 13.8
+
+
+def test_results_are_for_whom_any_other_file_would_be(tmp_path):
+    (tmp_path / "any").touch()
+    write(tmp_path / "result", b"1")
+    assert (tmp_path / "result").stat().st_mode == (tmp_path / "any").stat().st_mode

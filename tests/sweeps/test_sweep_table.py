@@ -1,0 +1,191 @@
+"""The table of a sweep: saved as it grows, resumed, refused where it is another's, and the best of it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import peerdescent as peer
+from conftest import PROBLEMS, Spy, small_logistic
+from peerdescent.engines import fleet
+from peerdescent.sweeps.sweeping import best
+
+RING = peer.Network(peer.topology.ring(6))
+
+
+def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
+    problem, grid = small_logistic(), {"alpha": [0.1, 0.2, 0.4], "period": [2, 7], "batch": [1, 3]}
+    monkeypatch.setattr(fleet.Fleet, "_room", lambda *_: 2)
+    options = {"epochs": 5, "at": [1, 2], "seed": [0, 1]}
+    whole = peer.sweep("d-get", grid, problem, RING, **options)
+
+    class Impatient(Spy):
+        def update(self, step, loss):
+            super().update(step, loss)
+            if (tmp_path / "s" / "sweep.csv").exists():
+                raise KeyboardInterrupt
+
+    part = peer.sweep("d-get", grid, problem, RING, progress=Impatient(), out=tmp_path / "s", **options)
+    finished = part["status"] == "done"
+    assert 0 < finished.sum() < len(part)
+    assert set(part["status"]) == {"done", "interrupted"}
+    assert part.loc[~finished, "loss"].isna().all()
+    saved = pd.read_csv(tmp_path / "s" / "sweep.csv")
+    assert len(saved) == finished.sum()
+    spy = Spy()
+    again = peer.sweep("d-get", grid, problem, RING, progress=spy, out=tmp_path / "s", **options)
+    assert spy.seen[0][0] == part.loc[finished, "steps"].sum(), "what was finished is not run again"
+    pd.testing.assert_frame_equal(again, whole, rtol=1e-6)
+    pd.testing.assert_frame_equal(again[finished], part[finished], check_exact=True)
+    monkeypatch.setattr(fleet.Fleet, "follow", None)
+    finally_ = peer.sweep("d-get", grid, problem, RING, out=tmp_path / "s", **options)
+    pd.testing.assert_frame_equal(finally_, again, check_exact=True)
+
+
+def test_an_interruption_at_once_leaves_nothing_half_done(tmp_path):
+    table = peer.sweep("dsgd", {"alpha": [0.1, 0.2]}, small_logistic(), RING, steps=9, progress=Spy(0), out=tmp_path)
+    assert table["status"].tolist() == ["interrupted"] * 2
+    assert not (tmp_path / "sweep.csv").exists()
+
+
+def test_the_table_is_saved_as_it_grows(tmp_path, monkeypatch):
+    monkeypatch.setattr(fleet.Fleet, "_room", lambda *_: 1)
+    lengths = []
+
+    class Reader(Spy):
+        def update(self, step, loss):
+            super().update(step, loss)
+            file = tmp_path / "sweep.csv"
+            lengths.append(len(pd.read_csv(file)) if file.exists() else 0)
+
+    spy = Reader()
+    table = peer.sweep(
+        "dsgd", {"alpha": [0.1, 0.2, 0.3, 0.4]}, small_logistic(), RING, steps=30_000, progress=spy, out=tmp_path
+    )
+    assert lengths[0] == 0
+    assert max(lengths[:-1]) > 0, "some rows were on disk before the last came"
+    assert spy.ended
+    assert (spy.total, spy.seen[-1][0]) == (120_000, 120_000)
+    assert spy.seen[-1][1] == table["loss"].min()
+    assert pd.read_csv(tmp_path / "sweep.csv", dtype=str)["loss"].tolist() == [repr(loss) for loss in table["loss"]]
+
+
+def test_progress_is_told_while_a_piece_runs():
+    spy = Spy()
+    peer.sweep("dsgd", {"alpha": [0.1, 0.2]}, small_logistic(), RING, steps=400_000, progress=spy)
+    steps = [step for step, _ in spy.seen]
+    assert steps == sorted(steps)
+    assert steps[-1] == spy.total == 800_000
+    assert any(0 < step < spy.total for step in steps), "not only at the end"
+
+
+def test_a_folder_of_another_sweep_is_refused(tmp_path):
+    problem, grid = small_logistic(), {"alpha": [0.1]}
+    peer.sweep("dsgd", grid, problem, RING, steps=9, out=tmp_path)
+    for change in ({"steps": 10}, {"precision": 64}, {"x0": np.ones(5)}, {"at": [3]}):
+        with pytest.raises(ValueError, match=r"holds another sweep: .* give another folder"):
+            peer.sweep("dsgd", grid, problem, RING, **({"steps": 9, "out": tmp_path} | change))
+    with pytest.raises(ValueError, match="holds another sweep: method is 'gt-dsgd'"):
+        peer.sweep("gt-dsgd", grid, problem, RING, steps=9, out=tmp_path)
+    with pytest.raises(ValueError, match="holds another sweep: parameters"):
+        peer.sweep("dsgd", {"alpha": [0.1], "batch": [1]}, problem, RING, steps=9, out=tmp_path)
+    other = peer.sweep("dsgd", {"alpha": [0.2]}, problem, RING, steps=9, out=tmp_path)
+    assert len(other) == 1
+    saved = pd.read_csv(tmp_path / "sweep.csv")
+    assert sorted(saved["alpha"]) == [0.1, 0.2], "rows of an earlier grid stay"
+    spy = Spy()
+    both = peer.sweep("dsgd", {"alpha": [0.1, 0.2]}, problem, RING, steps=9, out=tmp_path, progress=spy)
+    assert spy.seen[0][0] == 18, "both are known"
+    assert both["loss"].iloc[1] == other["loss"].iloc[0]
+    assert json.loads((tmp_path / "sweep.json").read_text())["budget"] == "9 steps"
+
+
+def test_a_configuration_given_twice_is_run_once():
+    spy = Spy()
+    table = peer.sweep("dsgd", [{"alpha": a} for a in (0.1, 0.2, 0.1)], small_logistic(), RING, steps=9, progress=spy)
+    assert spy.total == 18
+    assert table["loss"].iloc[0] == table["loss"].iloc[2] != table["loss"].iloc[1]
+
+
+def test_refusals():
+    problem = small_logistic()
+    for grid, options, message in [
+        ({}, {"steps": 9}, None),
+        ({"alpha": []}, {"steps": 9}, "alpha = .*: give at least one value"),
+        ([], {"steps": 9}, "the grid is empty"),
+        ([{"alpha": 1}, {"batch": 1}], {"steps": 9}, "does not have the parameters"),
+        ({"alhpa": [0.1]}, {"steps": 9}, "unknown parameter of dsgd 'alhpa': did you mean 'alpha'"),
+        ({"alpha": [0.1, -1]}, {"steps": 9}, "alpha = -1: must be a positive finite number"),
+        ({"alpha": [0.1]}, {}, "give exactly one of them"),
+        ({"alpha": [0.1]}, {"steps": 9, "at": [5, 3]}, "at = .*: must increase"),
+        ({"alpha": [0.1]}, {"steps": 9, "at": [10]}, "at = .*: must lie above 0 and within the budget 9"),
+        ({"alpha": [0.1]}, {"epochs": 2, "at": [0]}, "at = .*: must lie above 0 and within the budget 2"),
+        ({"alpha": [0.1]}, {"steps": 9, "seed": []}, "seed = .*: give one or several"),
+        ({"alpha": [0.1]}, {"steps": 9, "seed": -1}, "seed = -1"),
+        ({"alpha": [0.1]}, {"steps": 9, "precision": 16}, "precision = 16: must be 32, 64 or 'tf32'"),
+    ]:
+        if message is None:
+            assert len(peer.sweep("dsgd", grid, problem, RING, **options)) == 1, (
+                "the defaults alone are a configuration"
+            )
+            continue
+        with pytest.raises(ValueError, match=message):
+            peer.sweep("dsgd", grid, problem, RING, **options)
+    with pytest.raises(ValueError, match="unknown method 'dgsd': did you mean 'dsgd'"):
+        peer.sweep("dgsd", {"alpha": [0.1]}, problem, RING, steps=9)
+    with pytest.raises(ValueError, match="problem is a Network: give a Problem"):
+        peer.sweep("dsgd", {"alpha": [0.1]}, RING, problem, steps=9)
+    with pytest.raises(ValueError, match="method is a Method: give a function"):
+        peer.sweep(peer.methods.dsgd(), {"alpha": [0.1]}, problem, RING, steps=9)
+    with pytest.raises(ValueError, match="d2 needs a symmetric weight matrix"):
+        peer.sweep("d2", {"alpha": [0.1]}, problem, peer.Network(peer.topology.directed_exponential(6)), steps=9)
+    with pytest.raises(ValueError, match="gt-sarah takes exact local gradients"):
+        peer.sweep("gt-sarah", {"alpha": [0.1]}, PROBLEMS["streaming"](), RING, steps=9)
+
+
+def test_a_folder_knows_the_parameters_that_are_not_in_the_grid(tmp_path):
+    problem = small_logistic()
+    peer.sweep(lambda alpha: peer.methods.gt_hsgd(alpha, 0.01), {"alpha": [0.1]}, problem, RING, steps=9, out=tmp_path)
+    with pytest.raises(ValueError, match="holds another sweep: a configuration is gt-hsgd"):
+        peer.sweep(
+            lambda alpha: peer.methods.gt_hsgd(alpha, 0.9), {"alpha": [0.1]}, problem, RING, steps=9, out=tmp_path
+        )
+
+
+def test_switches_and_nothing_as_parameters(tmp_path):
+    def build(atc, large_batch):
+        return peer.compose(peer.estimators.spider(3, 1, large_batch), peer.fusions.tracking(0.1, atc))
+
+    grid = {"atc": [True, False], "large_batch": [None, 8]}
+    first = peer.sweep(build, grid, small_logistic(), RING, steps=9, out=tmp_path, precision=64)
+    again = peer.sweep(build, grid, small_logistic(), RING, steps=9, out=tmp_path, precision=64)
+    pd.testing.assert_frame_equal(first, again, check_exact=True)
+    assert first["loss"].nunique() == 4
+    winner = best(first)
+    assert winner in [{"atc": a, "large_batch": b} for a in (True, False) for b in (None, 8)]
+    build(**winner)
+
+
+def test_values_may_be_added_where_a_builder_derives_others(tmp_path):
+    def build(ratio):
+        return peer.methods.d_get(0.1, round(11 * ratio))
+
+    for ratios in ([1, 2], [0.5, 1, 2]):
+        table = peer.sweep(build, {"ratio": ratios}, small_logistic(), RING, steps=9, out=tmp_path)
+    assert table["method"].str.contains("period=6").tolist() == [True, False, False]
+
+
+def test_best_is_the_mean_over_seeds():
+    rows = [(1.0, 0, 3.0, "done"), (1.0, 1, 3.2, "done"), (2.0, 0, 1.0, "done"), (2.0, 1, np.inf, "diverged"),
+            (3.0, 0, 2.0, "done"), (3.0, 1, 4.0, "done")]  # fmt: skip
+    table = pd.DataFrame(rows, columns=["alpha", "seed", "loss", "status"])
+    assert best(table) == {"alpha": 3.0}, "what diverges with one seed does not win with another"
+    assert type(best(table)["alpha"]) is float
+    twice = pd.concat([table, table[table["alpha"] == 1.0]])
+    assert best(twice) == {"alpha": 3.0}, "a configuration that is listed twice has no advantage"
+    with pytest.raises(ValueError, match="no configuration is done for every seed"):
+        best(table[table["alpha"] == 2.0])
+    assert best(peer.sweep("dsgd", {}, small_logistic(), RING, steps=3)) == {}
