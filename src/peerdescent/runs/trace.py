@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+    from peerdescent.runs.metrics import Metric
+
 
 class Status(StrEnum):
     """How a run ended."""
@@ -63,6 +65,8 @@ class Trace:
     message: str = ""
     compile_seconds: float = 0.0
     state: Any = field(default=None, repr=False)
+    metrics: tuple[Metric, ...] = ()
+    """The user's own, which are further columns of `table`."""
 
     @property
     def x_mean(self) -> np.ndarray:
@@ -102,6 +106,7 @@ class Trace:
             "device": device,
             "versions": versions,
             "commit": _commit(),
+            "metrics": [metric.look() for metric in self.metrics],
         }
 
     def save(self, folder: str | Path) -> Path:
@@ -125,6 +130,8 @@ class Trace:
         import pandas as pd
         from safetensors.numpy import load_file
 
+        from peerdescent.runs.metrics import Metric
+
         folder = Path(folder)
         for name in ("summary.json", "trace.csv", "checkpoint/state.safetensors"):
             require((folder / name).is_file(), f"{folder} is not a run folder: it has no {name}")
@@ -140,6 +147,7 @@ class Trace:
             message=summary["message"],
             compile_seconds=summary["compile_seconds"],
             state=state or None,
+            metrics=tuple(Metric(**described) for described in summary.get("metrics", [])),
         )
 
 

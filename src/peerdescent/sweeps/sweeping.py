@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from peerdescent.runs.loop import (
     total_steps,
 )
 from peerdescent.runs.trace import Status, digest
+from peerdescent.sweeps.seeds import best as best
 from peerdescent.sweeps.table import Rows
 
 if TYPE_CHECKING:
@@ -158,32 +158,6 @@ def sweep(
         bar.end()
     frame: pd.DataFrame = table.frame()
     return frame
-
-
-def best(table: pd.DataFrame, by: str = "loss") -> dict[str, Any]:
-    """The hyperparameters of the row with the smallest `by`, the mean over seeds where there are several.
-
-    What diverged or was interrupted, with any seed, is left out.
-    """
-    import pandas as pd
-
-    parameters = list(table.columns[: table.columns.get_loc("seed")])
-    done = table[table["status"] == Status.done].drop_duplicates([*parameters, "seed"])
-    # A configuration counts only if it is done for every seed.
-    keys = pd.Series([repr(values) for values in done[parameters].to_numpy().tolist()], done.index, dtype=str)
-    means = done.groupby(keys)[by].agg(["mean", "size"])
-    means = means[means["size"] == table["seed"].nunique()]
-    require(len(means) > 0, "no configuration is done for every seed: all diverged or were interrupted")
-    row = done[keys == means["mean"].idxmin()].iloc[0]
-    return {name: _parameter(row[name], table[name]) for name in parameters}
-
-
-def _parameter(value: Any, column: pd.Series) -> Any:
-    """A value as it was given: where a column has empty cells, pandas makes numbers of whole ones, and NaN of None."""
-    value = _plain(value)
-    if isinstance(value, float) and column.isna().any():
-        return None if math.isnan(value) else int(value) if value.is_integer() else value
-    return value
 
 
 def _rows(fleet: Fleet, piece: np.ndarray, alive: np.ndarray, first: float, count: int) -> Iterator[dict[str, Any]]:
