@@ -195,7 +195,7 @@ function show() {
         ...labels, type: "heatmap", xgap: 1, ygap: 1,
         hovertemplate: "%{meta[1]} %{y}<br>%{meta[0]} %{x}<br>loss %{z:.6~g}<extra></extra>",
       };
-      const row = cells.findIndex(row => row.includes(least));
+      const best = cells.findIndex(row => row.includes(least));
       const traces = [
         {...common, z: cells.map(row => row.map(v => typeof v === "number" ? v : null)), colorscale: "Viridis",
          reversescale: true, zmin: least, zmax: most, name: "loss",
@@ -205,13 +205,13 @@ function show() {
          text: cells.map(row => row.map(v => v === "diverged" ? "×" : "")),
          hovertemplate: "%{meta[1]} %{y}<br>%{meta[0]} %{x}<br>diverged<extra></extra>"},
       ];
-      if (row >= 0) traces.push({
-        x: [labels.x[cells[row].indexOf(least)]], y: [labels.y[row]], mode: "markers", hoverinfo: "skip",
+      if (best >= 0) traces.push({
+        x: [labels.x[cells[best].indexOf(least)]], y: [labels.y[best]], mode: "markers", hoverinfo: "skip",
         marker: {symbol: "star", size: 14, color: "#d55e00", line: {color: "#fff", width: 1.5}},
       });
       find("heat").style.height = Math.min(640, 150 + 30 * y.levels.length) + "px";
-      const category = (parameter, labels) => axis(parameter.name, {
-        type: "category", categoryorder: "array", categoryarray: labels, showgrid: false, showline: false, ticks: "",
+      const category = (parameter, order) => axis(parameter.name, {
+        type: "category", categoryorder: "array", categoryarray: order, showgrid: false, showline: false, ticks: "",
       });
       Plotly.newPlot("heat", traces, layout({xaxis: category(x, labels.x), yaxis: category(y, labels.y)}), config);
     }
