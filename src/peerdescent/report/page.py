@@ -21,7 +21,12 @@ LOADER = PackageLoader("peerdescent", "report")
 def render(content: Mapping[str, Any], data: Any) -> str:
     """The whole page: `content` is what the template shows, and `data`, which has no NaN, is what the script draws."""
     environment = Environment(
-        loader=LOADER, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=LOADER,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     # The filter `tojson` escapes <, > and &, so that JSON cannot end the element it stands in.
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}

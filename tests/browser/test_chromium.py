@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 import shutil
@@ -273,6 +274,23 @@ def test_names_are_only_names(driver, tmp_path):
     assert (page.title("heat", "y"), page.title("heat", "x")) == (NASTY, WORSE)
     driver.execute_script("Plotly.Fx.hover('curves', [{curveNumber: 1, pointNumber: 3}])")
     assert WORSE in page.plot("curves", "querySelector('.hovertext').textContent")
+    assert page.complaints() == []
+
+
+def test_a_metric_of_the_user(driver, tmp_path):
+    accuracy = np.linspace(0.1, 0.9, 21)
+    found = trace()
+    found = dataclasses.replace(found, table=found.table.assign(accuracy=accuracy, cost=accuracy))
+    dataclasses.replace(found, metrics=(Metric("cost", title="cost <i>", log=True),)).save(tmp_path)
+    page = Page(driver, report.write(tmp_path))
+    page.choose("up", "accuracy")
+    assert (page.plot("curves", "_fullLayout.yaxis.type"), page.title("curves", "y")) == ("linear", "accuracy")
+    np.testing.assert_allclose(page.plot("curves", "data[0].y"), accuracy)
+    low, high = page.plot("curves", "_fullLayout.yaxis.range")
+    assert low < 0.1
+    assert high > 0.9, "it may climb"
+    page.choose("up", "cost")
+    assert (page.plot("curves", "_fullLayout.yaxis.type"), page.title("curves", "y")) == ("log", "cost <i>")
     assert page.complaints() == []
 
 
