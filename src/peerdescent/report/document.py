@@ -92,11 +92,11 @@ def _metrics(groups: Sequence[Group]) -> dict[str, Metric]:
 
 
 def _drawn(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, Any]:
-    """What the script needs to draw the curves; colours and dashes are dealt out anew for each problem."""
-    dealt: Counter[str] = Counter()
+    """What the script needs to draw the curves; colours and dashes begin again for each problem."""
+    used: Counter[str] = Counter()
     lines: list[dict[str, Any]] = []
     for group in groups:
-        index, dealt[group.problem] = dealt[group.problem], dealt[group.problem] + 1
+        index, used[group.problem] = used[group.problem], used[group.problem] + 1
         style = {"colour": figures.COLOURS[index % len(figures.COLOURS)], "dash": DASHES[index % len(DASHES)]}
         head = {"label": group.label, "problem": group.problem, "diverged": group.diverged > 0}
         lines.append({**head, **style, "lines": group.lines()})
