@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 import peerdescent as peer
-from peerdescent.engines import make
+from peerdescent.engines.registry import engine_class
 
 children.restore_signals()
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None)

@@ -25,7 +25,7 @@ import peerdescent as peer
 from peerdescent import experiment as config
 from peerdescent.cli import main as cli
 from peerdescent.engines import ENGINES
-from peerdescent.runs.record import COLUMNS
+from peerdescent.runs.schedule import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

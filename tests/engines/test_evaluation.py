@@ -12,7 +12,7 @@ import pytest
 
 import peerdescent as peer
 from conftest import small_logistic
-from peerdescent.runs.record import Grid
+from peerdescent.runs.schedule import Grid
 
 RING = peer.Network(peer.topology.ring(6))
 GT_HSGD = peer.methods.gt_hsgd(alpha=0.1, beta=0.1)

@@ -22,7 +22,7 @@ from torch_worker import HYBRID, NODES, RING, STEPS, P, cases
 
 import peerdescent as peer
 from conftest import assert_close, small_quadratic, states
-from peerdescent.engines import make
+from peerdescent.engines.registry import engine_class
 from peerdescent.torch import DecentralizedOptimizer
 
 WORKER = Path(__file__).with_name("torch_worker.py")

@@ -11,7 +11,9 @@ from conftest import small_logistic, small_quadratic
 from peerdescent.engines import debug
 from peerdescent.methods.estimators import ESTIMATORS, spider
 from peerdescent.methods.fusions import FUSIONS
-from peerdescent.runs.record import Books, Grid, recording_steps
+from peerdescent.engines.outline import outline
+from peerdescent.runs.costs import Costs
+from peerdescent.runs.schedule import Grid, recording_steps
 
 RING = peer.Network(peer.topology.ring(6))
 STEPS, M = 10, 11
@@ -80,7 +82,7 @@ def test_books_equal_what_is_computed(estimator, fusion):
         else ESTIMATORS[estimator](batch=2)
     )
     method, problem = peer.compose(part, FUSIONS[fusion]()), small_logistic(samples=M)
-    books = Books(method, problem.samples, [2.0])
+    books = Costs(method, problem.samples, [2.0])
     with jax.enable_x64(True):
         engine = debug.Debug(method, problem, RING, 0, np.dtype("float64"))
         engine.counted = {"gradients": 0, "rounds": 0}
@@ -96,7 +98,7 @@ def test_nested_every_is_counted():
         return net.every(2, inner, lambda: net.grad(state, net.sample(1)))
 
     method = peer.Method(lambda x, net: x, step)
-    books = Books(method, None, [0.0])
+    books = Costs(method, None, [0.0])
     assert np.diff(books.gradients(np.arange(10))).tolist() == [0, 1, 10, 1, 100, 1, 10, 1, 100]
 
 
@@ -111,7 +113,7 @@ def test_books_of_a_long_run_keep_one_period_and_equal_the_sum_of_all():
         peer.Method(lambda x, net: net.mix(net.grad(x, net.sample(7))), two_clocks),
         np.array([2.0, 5, 1, 4]),
     )
-    books = Books(method, 11.0, degrees)
+    books = Costs(method, 11.0, degrees)
     t = np.arange(1, 1000)
     gradients = np.where(t % 6 == 0, 50, 3) + np.where(t % 10 == 0, 11, 0)
     rounds = np.where(t % 6 == 0, 1, 0) + np.where(t % 10 == 0, 0, 1)
@@ -128,7 +130,7 @@ def test_books_of_a_long_run_keep_one_period_and_equal_the_sum_of_all():
 
 
 def test_a_long_period_is_not_tabulated_beyond_need():
-    books = Books(peer.methods.d_get(period=2**30, batch=1, large_batch=5), 100.0, [1.0])
+    books = Costs(peer.methods.d_get(period=2**30, batch=1, large_batch=5), 100.0, [1.0])
     assert books.gradients([3, 1000]).tolist() == [9, 5 + 2 * 999]
     assert books.steps_within(5 + 2 * 999) == 1000
     assert len(books._table) < 5000
@@ -136,7 +138,7 @@ def test_a_long_period_is_not_tabulated_beyond_need():
 
 def test_vectors_that_are_always_equal_are_found():
     def twins(method):
-        return Books(method, 10.0, [1.0]).twins
+        return Costs(method, 10.0, [1.0]).twins
 
     assert twins(peer.methods.gt_hsgd()) == (0, 1, 2, 3, 2), "the v of the estimator is the v of the tracker"
     assert twins(peer.methods.d_get()) == (0, 1, 2, 3, 2), "also when it comes out of an every"
@@ -155,13 +157,13 @@ def test_vectors_that_are_always_equal_are_found():
 def test_epochs_are_a_budget():
     method = peer.methods.d_get(period=4, batch=2, large_batch=20)  # iterations cost 20 4 4 4 20 4 4 4 20 ...
     for budget, steps in [(1, 1), (20, 1), (23.9, 1), (24, 2), (31, 3), (32, 4), (51.9, 4), (52, 5)]:
-        assert Books(method, 11, [1.0]).steps_within(budget) == steps
+        assert Costs(method, 11, [1.0]).steps_within(budget) == steps
     trace = peer.run(method, small_logistic(samples=M), RING, epochs=5, record=3)
     last = trace.table.iloc[-1]
     assert last["epoch"] <= 5
     assert last["epoch"] == 52 / M
     assert last["step"] == 5
-    long = Books(peer.methods.gt_dsgd(), 100, [1.0]).steps_within(1e6)
+    long = Costs(peer.methods.gt_dsgd(), 100, [1.0]).steps_within(1e6)
     assert long == 1_000_000
 
 
@@ -171,7 +173,7 @@ def test_grids():
     log = recording_steps(Grid(5, "log"), 10_000)
     assert log == [0, 1, 10, 100, 1000, 10_000]
     assert recording_steps([5, 3, 3], 8) == [0, 3, 5, 8]
-    books = Books(peer.methods.d_get(period=70, large_batch=500), 100, [0.0])
+    books = Costs(peer.methods.d_get(period=70, large_batch=500), 100, [0.0])
     spent = books.gradients(np.arange(201))
     by_epochs = recording_steps(4, 200, books)
     assert by_epochs != recording_steps(4, 200), "even in epochs is not even in steps"

@@ -17,7 +17,7 @@ import pytest
 import peerdescent as peer
 from conftest import Spy, assert_close, small_logistic, small_quadratic, small_streaming, states
 from peerdescent.runs import progress
-from peerdescent.runs.record import COLUMNS, Grid
+from peerdescent.runs.schedule import COLUMNS, Grid
 
 RING = peer.Network(peer.topology.ring(6))
 GT_HSGD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1)
@@ -52,7 +52,7 @@ def test_tracking_error_is_seen_when_the_tracker_is_broken():
 
     from peerdescent.methods.fusions import tracking
     from peerdescent.methods.contract import State
-    from peerdescent.runs.record import tracking_error
+    from peerdescent.runs.schedule import tracking_error
 
     _, memory = tracking(0.1).init(np.ones((3, 2)), np.ones((3, 2)), Leaky())
     assert tracking_error(State(None, (), memory)) == pytest.approx(0.1 * np.sqrt(2))

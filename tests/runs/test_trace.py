@@ -11,7 +11,7 @@ import pytest
 
 import peerdescent as peer
 from conftest import Spy, assert_close, small_logistic, states
-from peerdescent.runs.record import visited
+from peerdescent.runs.schedule import visited
 from peerdescent.runs.trace import write
 
 RING = peer.Network(peer.topology.ring(6))
