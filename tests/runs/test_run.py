@@ -50,8 +50,8 @@ def test_tracking_error_is_seen_when_the_tracker_is_broken():
         def mix(self, x):
             return 0.9 * x
 
-    from peerdescent.methods.fusions import tracking
     from peerdescent.methods.contract import State
+    from peerdescent.methods.fusions import tracking
     from peerdescent.runs.record import tracking_error
 
     _, memory = tracking(0.1).init(np.ones((3, 2)), np.ones((3, 2)), Leaky())
