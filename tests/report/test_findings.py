@@ -16,7 +16,7 @@ from peerdescent import experiment as config
 from peerdescent.methods import METHODS
 from peerdescent.report import findings
 from peerdescent.runs.trace import Status
-from peerdescent.sweeps.sweeping import best, tuning_grid
+from peerdescent.sweeps import best, tuning_grid
 from run_folders import contents, fill, save_sweep, small_sweep, trace, words
 
 

@@ -16,7 +16,7 @@ from peerdescent import report
 from peerdescent.methods import METHODS
 from peerdescent.report import findings
 from peerdescent.runs.trace import Status
-from peerdescent.sweeps.sweeping import tuning_grid
+from peerdescent.sweeps import tuning_grid
 from run_folders import fill, save_sweep, small_sweep, trace
 
 NASTY = "<script>alert(1)</script>"
