@@ -22,7 +22,7 @@ from peerdescent.methods import METHODS
 from peerdescent.runs.bands import HORIZONTAL
 from peerdescent.runs.metrics import Metric
 from peerdescent.runs.trace import Status
-from peerdescent.sweeps.sweeping import tuning_grid
+from peerdescent.sweeps import tuning_grid
 from run_folders import fill, save_sweep, small_sweep, trace
 
 NASTY = "<script>alert(1)</script>"

@@ -25,7 +25,7 @@ import peerdescent as peer
 from peerdescent import experiment as config
 from peerdescent.cli import main as cli
 from peerdescent.engines import ENGINES
-from peerdescent.runs.record import COLUMNS
+from peerdescent.runs.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -228,7 +228,7 @@ def test_lists_are_complete():
         first = [name.partition("(")[0] for name in rows(page)]
         assert set(names) <= set(first), set(names) - set(first)
     shown = (ROOT / "docs/methods.md").read_text()
-    assert not [column for column in COLUMNS if f"`{column}`" not in shown]
+    assert not [column for column in METRICS if f"`{column}`" not in shown]
 
 
 def test_the_table_of_data_is_right():

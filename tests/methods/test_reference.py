@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import peerdescent as peer
-from conftest import assert_close, small_logistic, states
-from peerdescent.problems.keys import below, node_keys
+from conftest import assert_close, drawn, small_logistic, states
 
 NODES, STEPS, STRENGTH = 6, 200, 0.01
 
@@ -27,8 +24,7 @@ class Nodes:
         return [np.zeros(self.p) for _ in range(self.n)]
 
     def draw(self, t, batch):
-        keys = node_keys(jnp.uint32(self.seed), jnp.arange(self.n), jnp.asarray(t))
-        return np.asarray(jax.vmap(lambda key: below(key, jnp.asarray(self.m), batch))(keys))
+        return drawn(self.seed, self.n, self.m, batch, STEPS)[t]
 
     def grads(self, x, sample):
         result = []

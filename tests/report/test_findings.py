@@ -20,8 +20,7 @@ from peerdescent.runs.bands import VERTICAL
 from peerdescent.runs.metrics import METRICS as COLUMNS
 from peerdescent.runs.metrics import Metric
 from peerdescent.runs.trace import Status
-from peerdescent.sweeps.seeds import best
-from peerdescent.sweeps.sweeping import tuning_grid
+from peerdescent.sweeps import best, tuning_grid
 from run_folders import contents, fill, save_sweep, small_sweep, trace, words
 
 
@@ -145,8 +144,9 @@ def test_without_an_optimum_there_is_no_gap(tmp_path):
 def with_accuracy(*args, described=True, **changes):
     """A trace with a column of the user's own, described or not."""
     found = trace(*args, **changes)
-    table = found.table.assign(accuracy=np.linspace(0.1, 0.9, len(found.table)) + 0.01 * found.identity.seed, x=2.0)
-    about = (Metric("accuracy", "accuracy $a$", "test accuracy", log=True, format=".1%"),) if described else ()
+    table = found.table.assign(accuracy=np.linspace(0.1, 0.9, len(found.table)) + 0.01 * found.identity.seed, x=2e6)
+    accuracy = Metric("accuracy", "accuracy $a$", "test accuracy", log=True, format=".1%")
+    about = (accuracy, Metric("x", format="B")) if described else ()
     return dataclasses.replace(found, table=table, metrics=about)
 
 
@@ -168,7 +168,7 @@ def test_a_metric_of_the_user_is_drawn_and_in_the_table(tmp_path):
     np.testing.assert_allclose(accuracy["high"], np.linspace(0.1, 0.9, 21) + 0.01)
     text = words(page)
     assert "gradient norm test accuracy x epochs" in text
-    assert "90.5% ± 0.0071 2.00e+00" in text
+    assert "90.5% ± 0.0071 2.0 MB ± 0" in text
     assert re.search(r"d2 1 0.31\d+ 0.101 – – 5", text), "a run without it has a dash"
 
 

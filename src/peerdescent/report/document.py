@@ -168,10 +168,9 @@ def _ends(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, A
         loss = group.final("loss").mean()
         return problems.index(group.problem), group.diverged > 0, loss if math.isfinite(loss) else math.inf
 
-    ranked, size = sorted(groups, key=rank), EngFormatter("B", places=1)
+    ranked = sorted(groups, key=rank)
     rows: list[list[Cell]] = []
     for group in ranked:
-        sent = float(group.final("bytes").mean())
         rows.append(
             [
                 (group.label, "" if group.label.startswith(group.method) else group.method),
@@ -182,7 +181,7 @@ def _ends(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, A
                 *(_both(group.final(metric.name), metric.format) for metric in own),
                 _mean(group.final("epoch"), ".4g"),
                 _mean(group.final("rounds"), ",.0f"),
-                size(sent) if math.isfinite(sent) else "–",
+                _mean(group.final("bytes"), "B"),
                 _mean(group.final("seconds"), ".3g"),
                 _status(group),
             ]
@@ -200,9 +199,11 @@ def _status(group: Group) -> Cell:
 
 
 def _mean(values: np.ndarray, form: str) -> str:
-    """The mean, or a dash where there is none."""
+    """The mean as a metric's format has it, or a dash where there is none."""
     mean = float(values.mean())
-    return format(mean, form) if math.isfinite(mean) else "∞" if mean == math.inf else "–"
+    if not math.isfinite(mean):
+        return "∞" if mean == math.inf else "–"
+    return EngFormatter("B", places=1)(mean) if form == "B" else format(mean, form)
 
 
 def _both(values: np.ndarray, form: str) -> Cell:

@@ -136,7 +136,8 @@ def _described(file: Path, summary: dict[str, Any]) -> list[Metric]:
     try:
         metrics = [Metric(**described) for described in summary.get("metrics", [])]
         for metric in metrics:
-            format(0.0, metric.format)
+            if metric.format != "B":  # bytes, which Python has no format for
+                format(0.0, metric.format)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{file} does not describe metrics: {error}; write it again, or move it elsewhere") from error
     return metrics

@@ -62,7 +62,7 @@ class Metric:
     log: bool = False
     """Whether its axis is logarithmic."""
     format: str = ".2e"
-    """How a value is printed."""
+    """How a value is printed; "B" stands for bytes with a prefix."""
     cost: Cost = Cost.nothing
     function: Callable[[Snapshot], float] | None = field(default=None, compare=False, repr=False)
     """None for a metric that was read from a file."""
@@ -109,7 +109,9 @@ def metric(
     >>> bool(trace.table["largest entry"].iloc[-1] == abs(trace.x_mean).max())
     True
     """
-    require(callable(function), f"a metric needs a function, and {function!r} is none: give one of (x_mean, x, problem)")
+    require(
+        callable(function), f"a metric needs a function, and {function!r} is none: give one of (x_mean, x, problem)"
+    )
     name = str(getattr(function, "__name__", "")) if name is None else name
     require(bool(name) and name != "<lambda>", "the metric has no name: give one, as in metric(function, 'accuracy')")
 

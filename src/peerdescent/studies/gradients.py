@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peerdescent.errors import require, unknown
-from peerdescent.runs.trace import Status, write
+from peerdescent.files import write
+from peerdescent.runs.trace import Status
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 from peerdescent.errors import require, unknown, whole
-from peerdescent.runs.trace import Status, Trace, digest, write
+from peerdescent.files import digest, write
+from peerdescent.runs.trace import Status, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -258,7 +259,7 @@ class _Work:
         from peerdescent import experiment as config
         from peerdescent.methods import parse
         from peerdescent.runs.loop import run
-        from peerdescent.runs.record import Grid
+        from peerdescent.runs.schedule import Grid
 
         found, length = [], self.scale.length
         self.note(f"running {selector} on {network.name}, {self.scale.seeds} seeds, {length:g} epochs")

@@ -21,7 +21,7 @@ POINTS = 60
 
 def marks(steps: int, points: int = POINTS) -> list[int]:
     """When to record a run whose mean gap is wanted: evenly, and densely at the start, where the gap falls fast."""
-    from peerdescent.runs.record import Grid, recording_steps
+    from peerdescent.runs.schedule import Grid, recording_steps
 
     return sorted({*recording_steps(points, steps), *recording_steps(Grid(points, "log"), steps)})
 

@@ -70,7 +70,7 @@ def constants(
     import numpy as np
 
     from peerdescent.problems import optimum
-    from peerdescent.runs.loop import starting_point
+    from peerdescent.runs.checks import starting_point
 
     if smoothness is not None:
         require(0 < smoothness < math.inf, f"smoothness = {smoothness}: must be positive and finite")
