@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol
 
-from peerdescent.errors import require, unknown
+from .registry import ENGINES as ENGINES
+from .registry import connect as connect
+from .registry import make as make
 
 if TYPE_CHECKING:
     import numpy as np
 
     from peerdescent.engines.fleet import Fleet, Member
-    from peerdescent.methods.contract import Method
     from peerdescent.networks.network import Network
     from peerdescent.problems import Problem
 
@@ -47,14 +47,6 @@ def remember() -> None:
         config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
-ENGINES = {
-    "stacked": "all nodes in one array, compiled; simulation on CPU or GPU",
-    "debug": "a Python loop over nodes, no compilation; names node, step and stage of an error",
-    "sharded": "nodes over the devices of a JAX mesh, one or many hosts",
-    "processes": "a process a node, with its own data; started by torchrun",
-}
-
-
 class Engine(Protocol):
     """What `run` asks of an engine."""
 
@@ -75,28 +67,6 @@ class Engine(Protocol):
 
     def scatter(self, kept: Any) -> Any:
         """The state that `gather` made a copy of, and again a copy."""
-
-
-def connect(name: str) -> int:
-    """Join the other processes of a run, where the engine has any; the number of this one, 0 writes files and shows."""
-    join = getattr(_module(name), "connect", None)
-    return 0 if join is None else int(join())
-
-
-def make(name: str, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> Engine:
-    """The engine of that name, ready to start."""
-    engine: Engine = getattr(_module(name), name.capitalize())(method, problem, network, seed, dtype)
-    return engine
-
-
-def _module(name: str) -> Any:
-    if name not in ENGINES:
-        raise unknown("engine", name, ENGINES)
-    try:
-        return import_module(f"peerdescent.engines.{name}")
-    except ModuleNotFoundError as error:
-        require(error.name != "torch", "engine processes needs PyTorch, which is not installed: pip install torch")
-        raise
 
 
 PROGRAMS, LARGE = 3, 16
