@@ -6,6 +6,7 @@ standard error. NumPy, pandas and Rich are imported inside functions, so that `-
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import warnings
@@ -72,10 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _explained(error: Any) -> str:
     """Typer's message, with the nearest of several choices and with the value, which typer leaves out of some."""
-    parameter, message = getattr(error, "param", None), error.message
-    if parameter is not None and " is not one of " in message:
-        value, *choices = re.findall(r"'([^']*)'", message)
-        return str(unknown(parameter.name, value, choices))
+    parameter, message = getattr(error, "param", None), error.message.removeprefix("Value error, ")
+    value, refused, choices = message.rpartition(" is not one of ")
+    if parameter is not None and refused:
+        return str(unknown(parameter.name, ast.literal_eval(value), re.findall(r"'([^']*)'", choices)))
     # From pydantic, in the versions of typer that use it: "Input should be a valid integer, unable to parse ...".
     faults = getattr(error.__cause__, "errors", None)
     if parameter is not None and faults is not None and message.startswith("Input should be "):

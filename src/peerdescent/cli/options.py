@@ -15,8 +15,8 @@ from peerdescent.errors import require
 from peerdescent.experiment import KINDS, Options
 
 Command = Callable[..., int]
-METAVARS = {bool: "", int: "<int>", float: "<float>"}
-"""The types that the help page shows in fewer words than typer's own, which are `<bool>` and `<int range>`."""
+METAVARS = {bool: "", int: "<int>", float: "<float>", Path: "<dir>"}
+"""What the help page shows of a type; typer's own would be `<bool>`, `<int range>`, `<float range>` and `<path>`."""
 
 
 def with_options(*chosen: str) -> Callable[[Command], Command]:
@@ -49,7 +49,6 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
         rich_help_panel=about["panel"],
         metavar=None if about["choices"] else METAVARS.get(kind),
         min=about["least"],
-        file_okay=kind is not Path,
     )
     typed: Any = Literal.__getitem__(about["choices"]) if about["choices"] else kind
     return inspect.Parameter(
