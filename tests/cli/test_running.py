@@ -84,7 +84,7 @@ def test_every_option_reaches_the_run(peer):
     )
     expected = result.table.drop(columns="seconds")
     assert expected["stationarity"].isna().all()
-    pd.testing.assert_frame_equal(shown.drop(columns="seconds"), expected, rtol=1e-12, check_dtype=False)
+    pd.testing.assert_frame_equal(shown.drop(columns="seconds"), expected, rtol=1e-12)
 
 
 def test_a_run_folder(peer):
