@@ -62,9 +62,9 @@ def test_help_shows_types_ranges_choices_and_defaults(peer, monkeypatch):
     lines = {
         line.split()[1]: " ".join(line.split()[2:-1]) for line in peer("run", "--help").out.splitlines() if "--" in line
     }
-    assert lines["--nodes"] == "<int> [x>=1] Number of nodes. (default: 20)"
-    assert lines["--strength"] == "<float> [x>=0] Weight of the regulariser. (default: 0.0001)"
-    assert lines["--precision"] == "<32|64> Bits of a number. (default: 32)"
+    assert lines["--nodes"] == "<int> [x>=1] Number of nodes. [default: 20]"
+    assert lines["--strength"] == "<float> [x>=0] Weight of the regulariser. [default: 0.0001]"
+    assert lines["--precision"] == "<32|64> Bits of a number. [default: 32]"
     assert lines["--partition"].startswith("<uniform|dirichlet|label> ")
     assert lines["--data-dir"].startswith("<dir> ")
     assert lines["--data"].startswith("<str> ")

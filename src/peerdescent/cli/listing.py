@@ -29,7 +29,9 @@ peerdescent list methods
 Exit status: 0, 2 bad input.""",
 )
 def list_command(
-    section: Annotated[Section | None, typer.Argument(help="All of them by default.", show_default=False)] = None,
+    section: Annotated[
+        Section | None, typer.Argument(metavar="SECTION", help="All of them by default.", show_default=False)
+    ] = None,
 ) -> int:
     """List methods and their parts, topologies, data and engines, with citations."""
     for index, name in enumerate([section] if section else SECTIONS):

@@ -45,7 +45,7 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
     kind, about = KINDS[option.name], option.metadata
     info = typer.Option(
         "--" + option.name.replace("_", "-"),
-        help=about["help"] + (f" [dim](default: {about['shown']})[/dim]" if about["shown"] else ""),
+        help=about["help"] + (f" [dim]\\[default: {about['shown']}][/dim]" if about["shown"] else ""),
         rich_help_panel=about["panel"],
         metavar=None if about["choices"] else METAVARS.get(kind),
         min=about["least"],

@@ -43,8 +43,8 @@ Exit status: 0, 2 bad input.""",
 def plot_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of runs, or of a tuning.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="A .png, .pdf or .svg.", show_default=False)],
-    x: Annotated[str, typer.Option("--x", metavar="epoch|rounds|bytes|seconds|step", help="Across.")] = "epoch",
-    y: Annotated[str, typer.Option("--y", metavar="loss|gap|grad_norm|stationarity|consensus", help="Up.")] = "loss",
+    x: Annotated[str, typer.Option("--x", help="Across: epoch, rounds, bytes, seconds or step.")] = "epoch",
+    y: Annotated[str, typer.Option("--y", help="Up: loss, gap, grad_norm, stationarity or consensus.")] = "loss",
     heatmap: Annotated[
         str | None, typer.Option("--heatmap", metavar="NAME,NAME", help="Draw a tuning over two parameters instead.")
     ] = None,

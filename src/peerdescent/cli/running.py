@@ -107,7 +107,7 @@ Exit status: 0 (also where a method diverged), 2 bad input, 3 another process is
 def compare_command(
     methods: Annotated[
         list[str] | None,
-        typer.Argument(metavar="METHOD...", help="Two or more, as for `peerdescent run`.", show_default=False),
+        typer.Argument(metavar="METHOD", help="Two or more, as for `peerdescent run`.", show_default=False),
     ] = None,
     config: Config = None,
     *,

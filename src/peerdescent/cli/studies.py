@@ -35,14 +35,15 @@ peerdescent reproduce speedup --out runs/speedup
 Scales: quick tunes on the medium grid (figure1 on a9a: some minutes on two cores), full on the paper's, tiny is a \
 test; speedup and topology have more seeds and longer runs in full.
 
-The same command goes on with what is missing. kdd98 and miniboone come from OpenML, once; without a network use \
+--nodes, --lam and --epsilon are for table1. The same command goes on with what is missing. \
+kdd98 and miniboone come from OpenML, once; without a network use \
 --data synthetic-75000x477 and synthetic-100000x50.
 
 Exit status: 0, 2 bad input, 130 interrupted by Ctrl-C (what is finished is saved).""",
 )
 @with_options("data_dir", "nodes", "format", "quiet")
 def reproduce_command(
-    study: Annotated[Study, typer.Argument(show_default=False)],
+    study: Annotated[Study, typer.Argument(metavar="STUDY", show_default=False)],
     data: Annotated[str, typer.Option("--data", help="A set of the paper's, or any other.")] = "a9a",
     scale: Annotated[Literal["quick", "full", "tiny"], typer.Option("--scale", help="How much to compute.")] = "quick",
     finalists: Finalists = 1,

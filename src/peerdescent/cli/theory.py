@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 STEPS = 100_000
 """T, where none is given."""
-Lam = Annotated[float, typer.Option("--lam", help="lambda in \\[0, 1), for table1.")]
+Lam = Annotated[float, typer.Option("--lam", help="lambda of Table 1, in \\[0, 1).")]
 Epsilon = Annotated[float, typer.Option("--epsilon", help="The accuracy that complexities are for.")]
 
 app = typer.Typer(
@@ -82,6 +82,8 @@ def constants_command(*, given: dict[str, Any]) -> int:
 peerdescent theory parameters --steps 1000000
 peerdescent theory parameters --data a9a --topology complete --epsilon 0.01
 
+T is --steps, by default 100,000.
+
 Exit status: 0, 2 bad input.""",
 )
 @with_options("Data", "Problem", "Network", "steps", "seed", "format", "quiet")
@@ -133,9 +135,11 @@ def bound_command(
         float | None, typer.Option("--alpha", help="Step size. \\[default: Corollary 1's, if allowed]")
     ] = None,
     initial_batch: Annotated[
-        int | None, typer.Option("--initial-batch", min=1, help="b_0. \\[default: Corollary 1's]")
+        int | None, typer.Option("--initial-batch", metavar="<int>", min=1, help="b_0. \\[default: Corollary 1's]")
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs that the gap is averaged over.")] = 5,
+    seeds: Annotated[
+        int, typer.Option("--seeds", metavar="<int>", min=1, help="Runs that the gap is averaged over.")
+    ] = 5,
     *,
     given: dict[str, Any],
 ) -> int:

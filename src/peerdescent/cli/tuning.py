@@ -15,7 +15,8 @@ from peerdescent.cli.options import folder, with_options
 from peerdescent.errors import require, unknown
 
 Finalists = Annotated[
-    int, typer.Option("--finalists", min=1, help="How many of the best are compared over 5 more seeds.")
+    int,
+    typer.Option("--finalists", metavar="<int>", min=1, help="How many of the best are compared over 5 more seeds."),
 ]
 
 app = typer.Typer()
@@ -37,16 +38,19 @@ Exit status: 0, 2 bad input, 130 interrupted by Ctrl-C (what is finished is save
 @with_options("Data", "Problem", "Network", "epochs", "seed", "precision", "Output")
 def tune_command(
     methods: Annotated[
-        list[str], typer.Argument(metavar="METHOD...", help="As for `peerdescent run`.", show_default=False)
+        list[str], typer.Argument(metavar="METHOD", help="As for `peerdescent run`.", show_default=False)
     ],
     grid: Annotated[
-        str, typer.Option("--grid", metavar="paper|medium|small|FILE.toml", help="The values to try.")
+        str,
+        typer.Option("--grid", metavar="NAME|FILE.toml", help="The values to try: small, medium, paper, or a file."),
     ] = "small",
     search: Annotated[
         Literal["grid", "halving"], typer.Option("--search", help="All of them, or the better third thrice.")
     ] = "grid",
     finalists: Finalists = 1,
-    seeds: Annotated[int, typer.Option("--seeds", min=0, help="Other seeds that the winner is run on.")] = 5,
+    seeds: Annotated[
+        int, typer.Option("--seeds", metavar="<int>", min=0, help="Other seeds that the winner is run on.")
+    ] = 5,
     *,
     given: dict[str, Any],
 ) -> int:
