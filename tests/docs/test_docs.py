@@ -121,10 +121,7 @@ def test_command_lines_are_understood(page, elsewhere):
         command = group.commands[words[0]]
         parameters = command.make_context(words[0], words[1:]).params
         if words[0] in ("run", "compare"):
-            given = {name: value for name, value in parameters.items() if name in config._kinds() and value is not None}
-            config.settle(
-                {}, {name: config.number(name, value, config._kinds()[name]) for name, value in given.items()}
-            )
+            config.settle({}, {name: parameters[name] for name in config.KINDS if parameters[name] is not None})
         for selector in parameters.get("methods") or [parameters.get("method")]:
             assert selector is None or peer.methods.parse(selector)
         if parameters.get("topology"):

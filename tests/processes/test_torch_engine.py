@@ -103,9 +103,9 @@ def test_a_process_needs_its_own_data_only(computed):
 
 def test_what_a_rank_loads_is_its_own_part():
     options = config.settle({}, {"nodes": 4, "partition": "dirichlet", "steps": 5, "rows": 300})
-    whole, _ = config.experiment(options)
+    whole, _ = config.build(options)
     for node in range(4):
-        own, _ = config.experiment(options, node)
+        own, _ = config.build(options, node)
         size = int(whole.data.size[node])
         assert own.data.rows.shape == (1, size, 64)
         assert np.array_equal(own.data.rows[0], whole.data.rows[node, :size])

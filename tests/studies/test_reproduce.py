@@ -168,9 +168,9 @@ def test_the_optimum_is_that_of_the_problem(tmp_path):
 
 def test_refusals(capsys, tmp_path):
     for arguments, reason in [
-        (["figure3"], "unknown experiment 'figure3'"),
+        (["figure3"], "unknown study 'figure3'"),
         (["figure1", "--scale", "huge"], "unknown scale 'huge'"),
-        (["figure1", "--finalists", "0"], "finalists = 0"),
+        (["figure1", "--finalists", "0"], "--finalists 0: must be"),
         (["figure1", "--data", "nothing"], "unknown data set 'nothing'"),
         (["figure1", "--out", str(tmp_path / "file")], "is a file"),
     ]:

@@ -99,7 +99,7 @@ def lambdas() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def table2(data_dir: str | None = None) -> pd.DataFrame:
+def table2(data_dir: str | Path | None = None) -> pd.DataFrame:
     """The four data sets as they are loaded, and what the paper says; what cannot be had is said to be missing."""
     import numpy as np
     import pandas as pd
@@ -128,7 +128,7 @@ class How(TypedDict, total=False):
 
     finalists: int
     """How many of the best of a tuning are compared over five seeds more; 1, the default, believes the one seed."""
-    data_dir: str | None
+    data_dir: str | Path | None
     progress: Any
     note: Callable[[str], None]
     """Is told what goes on, a sentence at a time."""
@@ -166,7 +166,7 @@ def heterogeneity(
     }
 
 
-def load(name: str, data_dir: str | None = None) -> Any:
+def load(name: str, data_dir: str | Path | None = None) -> Any:
     """One of the paper's data sets, cut to the paper's number of rows."""
     from peerdescent import datasets
 
@@ -184,7 +184,7 @@ def _begin(
     scale: str,
     out: str | Path | None,
     finalists: int = 1,
-    data_dir: str | None = None,
+    data_dir: str | Path | None = None,
     progress: Any = None,
     note: Callable[[str], None] = _silent,
 ) -> _Work:
@@ -196,7 +196,9 @@ def _begin(
     size = SCALES[scale]._replace(finalists=whole("finalists", finalists, 1))
     folder = Path(out) if out is not None else Path("runs") / f"{what}-{Path(data).name}"
     require(not folder.is_file(), f"{folder} is a file: give a folder")
-    options = Options(data=data, data_dir=data_dir, rows=_rows(data), nodes=NODES, data_seed=0)
+    options = Options(
+        data=data, data_dir=Path(data_dir) if data_dir else None, rows=_rows(data), nodes=NODES, data_seed=0
+    )
     return _Work(what, options, size, folder, progress, note)
 
 
@@ -217,10 +219,10 @@ class _Work:
 
     def experiment(self) -> tuple[Problem, Network]:
         """The problem and the network."""
-        from peerdescent.experiment import experiment
+        from peerdescent.experiment import build
 
         try:
-            return experiment(self.options)
+            return build(self.options)
         except ValueError as error:
             instead = STAND_INS.get(self.options.data)
             raise ValueError(f"{error}; {instead} has its shape" if instead else str(error)) from None
