@@ -13,6 +13,7 @@ test: .venv/.developer
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 	$(BIN)/python benchmarks/step.py --check
 

@@ -18,10 +18,9 @@ from typing import Any, get_args, get_type_hints
 
 import tomli_w
 
-from peerdescent import datasets, networks, problems
+from peerdescent import datasets, files, networks, problems
 from peerdescent.engines import registry
 from peerdescent.errors import require, unknown
-from peerdescent.runs import trace as files
 
 EPOCHS = 30.0
 """The length of a run for which neither epochs nor steps are given."""
@@ -75,7 +74,7 @@ class Options:
     epochs: float | None = _option(None, "Run", "Length, in passes over the local data.", shown=f"{EPOCHS:g}")
     steps: int | None = _option(None, "Run", "Length in iterations, instead of epochs.", least=1)
     seed: int = _option(0, "Run", "For rows, partition and samples.", least=0)
-    engine: str = _option("stacked", "Run", "See `list engines`.", choices=tuple(registry.ENGINES))
+    engine: str = _option(registry.DEFAULT, "Run", "See `list engines`.", choices=tuple(registry.ENGINES))
     precision: int = _option(32, "Run", "Bits of a number.", choices=(32, 64))
     record: int = _option(100, "Run", "Number of points recorded.", least=1)
     grid: str = _option("even", "Run", "Spacing of those points.", choices=("even", "log"))

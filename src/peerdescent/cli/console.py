@@ -28,8 +28,6 @@ WIDTH = 140
 """The width of a table that goes to a file or pipe."""
 WIDE = {"stationarity": 130, "gradients": 130, "epoch": 100, "rounds": 100}
 """The least width at which a comparison shows these columns, which others nearly imply."""
-FORMATS = {"loss": "#.6g", "epoch": ".2f", "seconds": ".2f", "step": ",.0f", "gradients": ",.0f", "rounds": ",.0f"}
-FORMATS |= dict.fromkeys(("grad_norm", "stationarity", "consensus", "tracking"), ".2e")
 
 
 def make(stderr: bool = False) -> Console:
@@ -167,9 +165,11 @@ def cell(column: str, value: Any) -> str:
         return "yes" if value else "no"
     if value != value:
         return "-"
-    if column == "bytes":
-        return _human(value)
-    return format(value, FORMATS.get(column, ",d" if isinstance(value, int) else ".6g"))
+    from peerdescent.runs.metrics import METRICS
+
+    known = METRICS.get(column)
+    form = known.format if known else ",d" if isinstance(value, int) else ".6g"
+    return _human(value) if form == "B" else format(value, form)
 
 
 def _human(count: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -60,10 +59,9 @@ def network_command(
 
 def check_network(method: Method, network: Network) -> None:
     """Refuse a method that cannot run on a network, with the reason and a way out."""
-    from peerdescent.runs.loop import check
+    from peerdescent.runs import checks
 
-    problem: Any = SimpleNamespace(nodes=network.n)  # all that `check` asks of a problem
-    check(method, problem, network)
+    checks.check_network(method, network)
 
 
 def _facts(network: Network) -> Table:

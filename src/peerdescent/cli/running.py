@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import peerdescent
-from peerdescent import experiment, figures
+from peerdescent import experiment, figures, files
 from peerdescent.cli import console
 from peerdescent.cli.networks import check_network
 from peerdescent.cli.options import folder, with_options
 from peerdescent.engines import registry
 from peerdescent.errors import require
 from peerdescent.experiment import Options
-from peerdescent.runs import trace as files
 
 if TYPE_CHECKING:
     import pandas as pd

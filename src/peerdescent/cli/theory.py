@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from peerdescent import experiment, figures, theory
+from peerdescent import experiment, figures, files, theory
 from peerdescent.cli import console
 from peerdescent.cli.options import folder, with_options
 from peerdescent.errors import require
 from peerdescent.experiment import Options
-from peerdescent.runs import trace as files
 
 if TYPE_CHECKING:
     import pandas as pd

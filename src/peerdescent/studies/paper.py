@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
+from peerdescent.digests import digest
 from peerdescent.errors import require, unknown, whole
-from peerdescent.files import digest, write
+from peerdescent.files import write
 from peerdescent.runs.trace import Status, Trace
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ import jax
 import numpy as np
 import pandas as pd
 
+from peerdescent.digests import digest
 from peerdescent.engines.disk_cache import remember
 from peerdescent.engines.fleet import Fleet
 from peerdescent.engines.routing import fleet_for
 from peerdescent.errors import require, unknown, whole
-from peerdescent.files import digest
 from peerdescent.methods.contract import Method
 from peerdescent.methods.named import METHODS
 from peerdescent.methods.selectors import parse
