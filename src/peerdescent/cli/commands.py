@@ -190,7 +190,7 @@ def reproduce_command(
         show(table1(nodes, lam, epsilon))
     if what in ("table2", "all"):
         show(reproduce.table2(data_dir))
-    for name, measure in (("speedup", complexity.speedup), ("topology", complexity.topology)):
+    for name, measure in (("speedup", complexity.speedup), ("topology", complexity.independence)):
         if what in (name, "all"):
             folder = Path(out or "runs") / name if what == "all" else out
             needed = measure(out=folder, **{key: common[key] for key in ("scale", "progress", "note")})
