@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 import statistics
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import bootstrap
+from scipy.stats import DegenerateDataWarning, bootstrap
 
 from peerdescent import figures, methods, theory
 from peerdescent.errors import require, unknown
@@ -280,8 +281,10 @@ def _slope(curves: Mapping[int, tuple[np.ndarray, np.ndarray]], epsilon: float) 
         points = [(math.log(n), math.log(g)) for n, g in needed.items() if not math.isnan(g)]
         return statistics.linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else math.nan
 
-    low, high = bootstrap(
-        (seeds,), fit, n_resamples=2000, vectorized=False, method="percentile", rng=np.random.default_rng(0)
-    ).confidence_interval
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DegenerateDataWarning)  # of samples without a slope, which are no surprise
+        low, high = bootstrap(
+            (seeds,), fit, n_resamples=2000, vectorized=False, method="percentile", rng=np.random.default_rng(0)
+        ).confidence_interval
     sizes = sum(not math.isnan(_needed(*curve, epsilon)) for curve in curves.values())
     return {"slope": fit(seeds), "low": float(low), "high": float(high), "sizes": sizes}

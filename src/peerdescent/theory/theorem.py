@@ -156,7 +156,7 @@ def _warn_below(steps: int, nodes: int, lam: float, name: str, what: str) -> Non
     needed = least_steps(nodes, lam)
     if steps <= needed:
         warnings.warn(
-            f"steps = {steps:,}: Corollary 1 holds for more than {needed:,.0f} steps on {name} "
+            f"steps = {steps:,}: Corollary 1 holds for more than {math.floor(needed):,} steps on {name} "
             f"(n = {nodes}, lambda = {lam:.3g}); {what} without its promise",
             stacklevel=3,
         )
