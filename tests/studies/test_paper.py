@@ -13,6 +13,7 @@ import pytest
 
 import peerdescent as peer
 from peerdescent.cli.main import main
+from peerdescent.problems import Optimum
 from peerdescent.studies import gradients, paper
 from pictures import colours
 
@@ -81,7 +82,37 @@ def test_figure1(tmp_path, monkeypatch):
 
     monkeypatch.setattr("peerdescent.engines.stacked.Stacked.advance", fail)
     monkeypatch.setattr("peerdescent.engines.fleet.Fleet.follow", fail)
+    monkeypatch.setattr(paper, "optimum", fail)
+    # Pictures and page are made again, which takes its time and was seen above.
+    monkeypatch.setattr(paper.figures, "save", lambda *_: None)
+    monkeypatch.setattr(paper.report, "write", lambda folder: folder / "report.html")
+    (tmp_path / "figure1.csv").unlink()
     command("reproduce", "figure1", "--data", "digits", "--scale", "tiny", "--out", str(tmp_path))
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "figure1.csv"), table)
+
+
+def test_the_tuning_may_be_as_long_as_the_runs(tmp_path, monkeypatch):
+    asked = []
+
+    def tune(*_, epochs, at, **__):
+        asked.append((epochs, at))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(paper, "tune", tune)
+    for more in ({}, {"tuning": 100}):
+        with pytest.raises(KeyboardInterrupt):
+            paper.figure1("digits", "quick", tmp_path, **more)
+    assert asked == [(30, [5, 10]), (100, [5, 10, 30])]
+    with pytest.raises(ValueError, match="tuning = 101: must be positive, and at most 100 epochs"):
+        paper.figure1("digits", "quick", tmp_path, tuning=101)
+
+
+def test_a_heat_map_has_the_step_size_and_the_first_other_parameter_that_varies():
+    table = pd.DataFrame({"eta": [1.0, 2.0], "alpha": [0.5, 0.25], "kappa": [0.1, 0.1], "batch": [1, 1]})
+    assert paper._axes("d-pd-sgd", table) == ("eta", "alpha")
+    assert paper._axes("d-pd-sgd", table.assign(batch=[1, 16])) == ("eta", "batch")
+    tuned = pd.DataFrame({"alpha": [1.0, 2.0], "beta": [0.1, 0.1], "batch": [1, 1], "initial_batch": [1, 64]})
+    assert paper._axes("gt-hsgd", tuned) == ("alpha", "initial_batch")
 
 
 def test_figure2_uses_one_set_of_parameters_on_four_graphs(tmp_path):
@@ -97,11 +128,11 @@ def test_figure2_uses_one_set_of_parameters_on_four_graphs(tmp_path):
 
 def test_heterogeneity_has_all_methods_on_three_partitions(tmp_path, monkeypatch):
     assert {selector.partition("[")[0] for selector in paper.EVERYONE.values()} == set(peer.methods.METHODS)
-    # Two methods are enough to see the rest of it.
-    monkeypatch.setattr(paper, "EVERYONE", {"gt-dsgd": "gt-dsgd", "d-pd-sgd": "d-pd-sgd"})
+    # One method is enough to see the rest of it; its programs are those of figure 1.
+    monkeypatch.setattr(paper, "EVERYONE", {"gt-dsgd": "gt-dsgd"})
     command("reproduce", "heterogeneity", "--data", "digits", "--scale", "tiny", "--out", str(tmp_path))
     for name in ("uniform", "dirichlet-0.1", "label"):
-        check_files(tmp_path / name, "heterogeneity", ["gt-dsgd", "d-pd-sgd"])
+        check_files(tmp_path / name, "heterogeneity", ["gt-dsgd"])
     skew = {
         name: (tmp_path / name / "runs" / "gt-dsgd" / "seed-1" / "config.toml").read_text()
         for name in ("uniform", "dirichlet-0.1", "label")
@@ -154,14 +185,17 @@ def test_losses_are_read_at_the_nearest_record_and_not_without_a_seed():
     assert np.isnan(paper._loss_at(gone, 10))
 
 
-def test_the_optimum_is_that_of_the_problem(tmp_path):
-    def found(features):
+def test_the_optimum_is_that_of_the_problem_and_of_the_search(tmp_path, monkeypatch):
+    def found(features, starts=1):
         data = peer.datasets.synthetic(60, features)
-        return paper._optimum(peer.problems.logistic(data.partition(3)), 1, tmp_path, print)
+        return paper._optimum(peer.problems.logistic(data.partition(3)), starts, tmp_path, print)
 
     first, second = found(3), found(4)
     assert first != second
     assert json.loads((tmp_path / "optimum.json").read_text())["value"] == second
+    monkeypatch.setattr(paper, "optimum", lambda _, starts: Optimum(-starts, None, 0.0, ()))
+    assert found(4) == second
+    assert found(4, starts=2) == -2  # a longer search may find more
 
 
 def test_refusals(capsys, tmp_path):
