@@ -24,7 +24,7 @@ import peerdescent as peer
 from peerdescent.engines.fleet import Fleet, Member
 from peerdescent.engines.gpu.kernel import Kernel
 from peerdescent.problems import Problem
-from peerdescent.sweeps.sweeping import best, tuning_grid
+from peerdescent.sweeps import best, tuning_grid
 
 NODES, EPOCHS = 20, 30
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {

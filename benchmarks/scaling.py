@@ -22,7 +22,8 @@ import numpy as np
 from common import Times, alternate, copying, machine, seconds, table, verdict, write
 
 import peerdescent as peer
-from peerdescent.engines.stacked import Stacked, everywhere
+from peerdescent.engines.compiled import evaluate
+from peerdescent.engines.stacked import Stacked
 from peerdescent.problems import Problem
 
 FEATURES, SAMPLES = 123, 64
@@ -187,7 +188,7 @@ def record(results: Results) -> None:
     engine = Stacked(METHOD, problem, network, 0, np.float32)
     x = np.random.default_rng(0).standard_normal((20, FEATURES), np.float32)
     flat = problem.data.rows.reshape(-1, FEATURES)
-    at_points = jax.jit(partial(everywhere, problem.oracle))
+    at_points = partial(evaluate, problem.oracle, None)
 
     def bare() -> tuple[np.floating[Any], np.ndarray]:
         margin = flat @ x[0]

@@ -93,7 +93,7 @@ def one(problem: Problem, network: peer.Network, batch: int, chunks: int) -> Cal
     """A measurement of `advance`: seconds a step."""
     engine = Stacked(gt_hsgd(batch), problem, network, 0, np.float32)
     x0 = np.zeros((NODES, FEATURES), np.float32)
-    engine.warm_up(x0)
+    engine.warm_up(x0, 1)
     # Whole chunks of samples, and time goes on, so that each measurement pays for all the samples it uses.
     state, t, steps = engine.start(x0), 1, chunks * engine.chunk
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import peerdescent as peer
 from peerdescent.engines.links import connect
-from peerdescent.runs.record import Books
+from peerdescent.runs.costs import Costs
 from peerdescent.torch import DecentralizedOptimizer
 
 METHODS = ("gt-hsgd[alpha=0.1,beta=0.3]", "gt-dsgd[alpha=0.1]", "dsgd[alpha=0.1]", "ddp[alpha=0.3]")
@@ -150,7 +150,7 @@ def explain() -> None:
     print(f"Start a process a node: torchrun --nproc-per-node {NODES} examples/torch_mnist.py --out runs/mnist")
     print(f"{graph}; what a process sends in a step, for images of 28 x 28:")
     for selector in METHODS[:-1]:
-        vectors = Books(peer.methods.parse(selector), None, graph.degree[:1]).vectors(1)
+        vectors = Costs(peer.methods.parse(selector), None, graph.degree[:1]).vectors(1)
         print(f"  {selector:<30}{vectors * size / 1e6:.3f} MB")
     print(f"  {METHODS[-1]:<30}{2 * (NODES - 1) / NODES * size / 1e6:.3f} MB, if it is a ring")
 

@@ -1,15 +1,94 @@
-"""What the tests share: small problems, and a way to watch every state of a run in float64."""
+"""What the tests share: their environment, limits, small problems, and every state of a run in float64."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 
+import children
 import jax
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import peerdescent as peer
-from peerdescent.engines import make
+from peerdescent.engines.registry import engine_class
+
+children.restore_signals()
+settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
+settings.register_profile("random", max_examples=1000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+MEMORY = 2 << 30
+"""Bytes that a process of the tests may use."""
+KINDS = ("browser", "docs", "processes", "science")
+"""The folders whose tests take long; the name of the folder is their marker."""
+PEAKS = pytest.StashKey[dict[str, int]]()
+"""The most memory that each process of the tests used, in bytes."""
+
+
+def pytest_configure(config):
+    """Children import this checkout, and all processes of a session share one new cache of data and programs."""
+    for kind in KINDS:
+        config.addinivalue_line("markers", f"{kind}: the tests in tests/{kind}, which take long")
+    if hasattr(config, "workerinput"):
+        return  # a worker of pytest-xdist inherits what its parent has set
+    paths = [str(children.SOURCE), str(children.TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    folder = tempfile.TemporaryDirectory(prefix="peerdescent-tests-", ignore_cleanup_errors=True)
+    config.add_cleanup(folder.cleanup)
+    os.environ["PEERDESCENT_CACHE"] = folder.name
+    config.stash[PEAKS] = {}
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        for kind in KINDS:
+            if children.TESTS / kind in item.path.parents:
+                item.add_marker(kind)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_programs():
+    """What grows are compiled programs: none are left behind by a module that ends with much memory in use."""
+    yield
+    if memory("VmRSS") > MEMORY // 2:
+        jax.clear_caches()
+
+
+def memory(name: str) -> int:
+    """Bytes of memory of this process: VmRSS, what it has now, or VmHWM, the most it had; 0 where nobody counts."""
+    try:
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))
+    except OSError:
+        return 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session):
+    """Fail a session in which a process used too much memory."""
+    config, peak = session.config, memory("VmHWM")
+    if hasattr(config, "workerinput"):
+        config.workeroutput["peak"] = peak
+        return
+    config.stash[PEAKS]["this process"] = peak
+    if max(config.stash[PEAKS].values()) > MEMORY and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """A worker has ended: note the memory that it used."""
+    node.config.stash[PEAKS][node.gateway.id] = getattr(node, "workeroutput", {}).get("peak", 0)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    peaks = config.stash[PEAKS]
+    shown = ", ".join(f"{name} {peak / 1e9:.2f} GB" for name, peak in sorted(peaks.items()))
+    verdict = f": the limit is {MEMORY / 1e9:.2f} GB" if max(peaks.values()) > MEMORY else ""
+    terminalreporter.write_line(f"peak memory: {shown}{verdict}", red=bool(verdict))
 
 
 def small_logistic(nodes: int = 6, samples: int = 11, features: int = 5, **options):
@@ -53,7 +132,7 @@ def states(method, problem, network, steps: int, *, seed: int = 0, x0=None, engi
     """The states after iterations 0, 1, ..., steps - 1, as NumPy float64 (they hold x_1, x_2, ..., x_steps)."""
     x0 = np.zeros((problem.nodes, problem.dimension)) if x0 is None else x0
     with jax.enable_x64(True):
-        machine = make(engine, method, problem, network, seed, np.dtype("float64"))
+        machine = engine_class(engine)(method, problem, network, seed, np.dtype("float64"))
         machine.chunk = 1  # it advances by one step at a time here: draw no further ahead
         state = machine.start(x0)
         kept = [jax.tree.map(np.array, state)]

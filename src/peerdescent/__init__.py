@@ -12,7 +12,7 @@ trace.table
 
 import lazy_loader
 
-import peerdescent.engines  # noqa: F401  before JAX compiles anything, since it sets an option of XLA
+import peerdescent.engines.environment  # noqa: F401  before JAX compiles anything
 
 __version__ = "0.1.0"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,21 @@ from conftest import assert_close, small_logistic, states
 from peerdescent.problems.keys import below, node_keys
 
 NODES, STEPS, STRENGTH = 6, 200, 0.01
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def _drawn(seed, nodes, samples, batch):
+    """What the package draws in steps 0, ..., STEPS - 1 (STEPS, n, batch): one program for all methods."""
+
+    def draw(t):
+        return jax.vmap(lambda key: below(key, jnp.asarray(samples), batch))(node_keys(seed, jnp.arange(nodes), t))
+
+    return jax.vmap(draw)(jnp.arange(STEPS))
+
+
+@cache
+def drawn(seed, nodes, samples, batch):
+    return np.asarray(_drawn(jnp.uint32(seed), nodes, samples, batch))
 
 
 class Nodes:
@@ -27,8 +44,7 @@ class Nodes:
         return [np.zeros(self.p) for _ in range(self.n)]
 
     def draw(self, t, batch):
-        keys = node_keys(jnp.uint32(self.seed), jnp.arange(self.n), jnp.asarray(t))
-        return np.asarray(jax.vmap(lambda key: below(key, jnp.asarray(self.m), batch))(keys))
+        return drawn(self.seed, self.n, self.m, batch)[t]
 
     def grads(self, x, sample):
         result = []

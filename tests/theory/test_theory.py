@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import peerdescent as peer
 from peerdescent import theory
-from peerdescent.runs.record import Books
+from peerdescent.runs.costs import Costs
 from peerdescent.theory import Constants
 from peerdescent.theory.theorem import corollary_at
 
@@ -152,8 +152,8 @@ def test_queries_are_iterations_and_a_first_batch():
 @pytest.mark.parametrize("steps", [3, 700, 10_800])
 def test_gradients_are_those_that_a_run_is_charged(steps):
     method = peer.methods.gt_hsgd(**theory.parameters(1.0, 20, steps)._asdict())
-    books = Books(method, samples=None, degrees=[1.0])
-    assert theory.gradients_for(20, steps) == int(books.gradients(steps))
+    costs = Costs(method, samples=None, degrees=[1.0])
+    assert theory.gradients_for(20, steps) == int(costs.gradients(steps))
 
 
 def test_the_complexities_by_hand():

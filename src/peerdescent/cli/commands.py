@@ -109,7 +109,7 @@ def tune_command(
 
 def _grid_file(grid: str) -> dict[str, Any]:
     """The values of a grid in a TOML file, or nothing where `grid` is the name of one."""
-    from peerdescent.sweeps.sweeping import GRIDS
+    from peerdescent.sweeps import GRIDS
 
     if grid in GRIDS:
         return {}

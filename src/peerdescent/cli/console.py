@@ -169,7 +169,7 @@ def facts(network: Network) -> Table:
 def permits(network: Network) -> Table:
     """Which named methods may run on a network, and why the others may not."""
     from peerdescent.methods import METHODS
-    from peerdescent.runs.loop import check
+    from peerdescent.runs.checks import check
 
     anything: Any = SimpleNamespace(nodes=network.n)  # all that `check` asks of a problem
     shown = _table("method", "runs here")
@@ -219,7 +219,7 @@ def catalogue(section: str) -> Table:
 
         shown = _table("engine", "what")
         for name, what in ENGINES.items():
-            shown.add_row(name, what)
+            shown.add_row(name, what.description)
     return shown
 
 

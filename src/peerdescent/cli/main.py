@@ -139,7 +139,7 @@ def compare_command(
 ) -> int:
     """Run several methods on one problem and compare where they end."""
     from peerdescent.methods import parse
-    from peerdescent.runs.loop import check
+    from peerdescent.runs.checks import check
 
     file = settings.read(config, "methods")
     listed = file.pop("methods", [])
@@ -291,7 +291,7 @@ def _run(
 ) -> Trace:
     from peerdescent import run
     from peerdescent.methods import parse
-    from peerdescent.runs.record import Grid
+    from peerdescent.runs.schedule import Grid
 
     with console.waiting(f"compiling {selector}", options.quiet) as spinner:
         return run(

@@ -147,7 +147,7 @@ def bound_command(
     """Theorem 1's bound term by term, beside the gap that runs measure."""
     from peerdescent import figures, theory
     from peerdescent.figures import theory as charts
-    from peerdescent.runs.trace import write
+    from peerdescent.files import write
     from peerdescent.theory import measured as bounds
 
     options, problem, network = _experiment(given)

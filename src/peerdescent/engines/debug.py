@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,6 @@ from peerdescent.methods.contract import Calls, Method
 from peerdescent.networks.network import Network
 from peerdescent.problems.keys import node_keys
 from peerdescent.problems.problem import Problem, cast
-from peerdescent.runs.record import metrics
 
 
 class Net:
@@ -83,7 +82,9 @@ def _at_each_node(nodes: int, where: str, local: Callable[[int], Any]) -> list[A
 
 
 class Debug:
-    """The engine: `start` performs iteration 0, `advance` later ones, `evaluate` measures."""
+    """The engine: `start` performs iteration 0, `advance` later ones."""
+
+    packages: ClassVar[tuple[str, ...]] = ("jax",)
 
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
         self.method, self.oracle, self.nodes, self.seed, self.dtype = method, problem.oracle, problem.nodes, seed, dtype
@@ -95,7 +96,7 @@ class Debug:
         """The state after iteration 0."""
         return self.method.init(np.array(x0, self.dtype), Net(self, 0))
 
-    def warm_up(self, x0: np.ndarray, stationarity: bool = True) -> None:
+    def warm_up(self, x0: np.ndarray, points: int) -> None:
         """Nothing to compile."""
 
     def advance(self, state: Any, t: int, until: int) -> Any:
@@ -105,16 +106,14 @@ class Debug:
                 state = self.method.step(state, Net(self, step))
         return state
 
-    def evaluate(self, x: Any, stationarity: bool = True) -> dict[str, float]:
-        """The metrics, by a loop over points and nodes."""
-        x = np.asarray(x)
+    def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """F (k,) and its gradients (k, p) at points (k, p), by a loop over points and nodes."""
         values, grads = [], []
-        for point in map(jnp.asarray, [x.mean(axis=0), *(x if stationarity else ())]):
+        for point in map(jnp.asarray, points):
             exact = _at_each_node(self.nodes, "evaluate", partial(self._exact, point))
             values.append(np.mean([np.asarray(value) for value, _ in exact]))
             grads.append(np.mean([np.asarray(grad) for _, grad in exact], axis=0))
-        with np.errstate(all="ignore"):
-            return {k: float(v) for k, v in metrics(x, np.array(values), np.array(grads)).items()}
+        return np.array(values), np.array(grads)
 
     def gather(self, state: Any) -> Any:
         """A copy."""

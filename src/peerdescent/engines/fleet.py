@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import partial
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from peerdescent.engines import stacked
-from peerdescent.engines.program import Program, begin, draw, interval, number, weights_of
+from peerdescent.engines.compiled import Loop, evaluate
+from peerdescent.engines.mixing import weights_of
+from peerdescent.engines.outline import Outline, outline
+from peerdescent.engines.program import Program, number
+from peerdescent.engines.stacked import on_device
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
-from peerdescent.problems.problem import Oracle, Problem
-from peerdescent.runs.record import Books
+from peerdescent.problems.problem import Problem
 
 CACHED = 1 << 18
 """Bytes of one vector of all configurations of a piece on a CPU: with the others it then stays in a core's cache."""
@@ -57,7 +57,7 @@ class Fleet:
         self, members: Sequence[Member], problem: Problem, network: Network, x0: np.ndarray, dtype: Any
     ) -> None:
         self.members, self.problem, self.dtype = members, problem, dtype
-        self.data, self.weights = stacked.on_device(problem, dtype), weights_of(network, dtype)
+        self.data, self.weights = on_device(problem, dtype), weights_of(network, dtype)
         self.x0 = jnp.asarray(x0)
         self.reached = np.zeros(len(members), dtype=np.int64)
         """The step at which each member is."""
@@ -69,15 +69,15 @@ class Fleet:
             groups[member.method.pattern][member.seed].append(k)
         found = []
         for pattern, by_seed in groups.items():
-            books = Books(self.members[next(iter(by_seed.values()))[0]].method, self.problem.samples, [0.0])
-            room = self._room(pattern, books)
+            does = outline(self.members[next(iter(by_seed.values()))[0]].method)
+            room = self._room(pattern, does)
             # Seeds with the same configurations share a piece; after a resumption they may differ.
             alike: dict[Any, list[list[int]]] = defaultdict(list)
             for members in by_seed.values():
                 members.sort(key=lambda k: self.members[k].marks)
                 alike[tuple(repr(self.members[k].method.numbers) for k in members)].append(members)
             # Products with a large minibatch use all cores by themselves, and the wider the better.
-            batches = [batch for _, batch in books.requests]
+            batches = [batch for _, batch in does.requests]
             alone = jax.default_backend() == "cpu" and max(batches, default=1) >= WIDE_FROM
             for lists in alike.values():
                 found += list(_cut(np.array(lists), 2 * room if alone else room, 1 if alone else workers))
@@ -86,33 +86,20 @@ class Fleet:
     def follow(self, piece: np.ndarray, alive: np.ndarray) -> Iterator[Seen]:
         """Run a piece from mark to mark; it ends early when `alive` is false for all its members."""
         first = [self.members[k] for k in piece[0]]
-        books = Books(first[0].method, self.problem.samples, [0.0])
-        program = Program(first[0].method.pattern, self.problem.oracle, books.twins, many=True)
+        method = first[0].method
+        program = Program(method.pattern, self.problem.oracle, outline(method).twins, many=True)
         each = [m.method.numbers for m in first]
         numbers = {name: number([own[name] for own in each], self.dtype)[:, None] for name in each[0]}
         seeds = jnp.array([self.members[row[0]].seed for row in piece], jnp.uint32)
-        chunk = max(1, stacked.chunk_of(self.problem.oracle, self.data, books.requests) // len(seeds))
-        # A product for many configurations is worth the library; without a minibatch there is no such product.
-        small = stacked.is_small(self.problem, self.weights.width, books.requests)
-        small = small and all(batch == 1 for _, batch in books.requests)
-        advance = _advance_small if small else _advance
-        common = program, numbers, self.data, self.weights, seeds
+        loop = Loop(program, method, self.problem, numbers, self.data, self.weights, seeds)
         x0 = jnp.broadcast_to(self.x0[:, None], (self.x0.shape[0], len(first), self.x0.shape[1]))
         marks = np.array([m.marks for m in first])
-        state, t, covered, ahead = _start(*common, x0), 1, 1, {}
+        state, t = loop.start(x0), 1
         for stop in np.unique(marks).tolist():
             while t < stop:
                 if not alive[piece].any():
                     return
-                if t >= covered:
-                    ahead = {
-                        request: _draw_ahead(program.oracle, *request, chunk, self.data, seeds, np.int32(t))
-                        for request in books.requests
-                    }
-                    begun, covered = t, t + chunk
-                count = min(stop, covered) - t
-                state = advance(*common, ahead, state, np.array([begun, t - begun, count], np.int32))
-                t += count
+                state, t = loop.some(state, t, stop)
                 # Waiting here keeps the count true and lets a stop be seen; a chunk is long enough not to feel it.
                 jax.block_until_ready(state)
                 self.reached[piece] = np.minimum(t, marks[:, -1])
@@ -128,25 +115,20 @@ class Fleet:
         size = 1 << (len(points) - 1).bit_length()
         padded = np.concatenate([points, np.repeat(points[:1], size - len(points), axis=0)])
         with jax.default_matmul_precision("highest"):  # whatever the steps were allowed
-            values, norms = _evaluate(self.problem.oracle, jnp.asarray(padded, self.dtype), self.data)
-        return np.asarray(values)[: len(points)], np.asarray(norms)[: len(points)]
+            values, grads = evaluate(self.problem.oracle, None, jnp.asarray(padded, self.dtype), self.data)
+        return np.asarray(values)[: len(points)], np.linalg.norm(np.asarray(grads)[: len(points)], axis=1)
 
-    def _room(self, pattern: Method, books: Books) -> int:
+    def _room(self, method: Method, does: Outline) -> int:
         """How many configurations run together."""
         vector = self.problem.nodes * self.problem.dimension * np.dtype(self.dtype).itemsize
         if jax.default_backend() == "cpu":
             return max(1, CACHED // vector)
         # An exact gradient is a minibatch of all samples.
         held = max(leaf.shape[1] if leaf.ndim > 1 else 1 for leaf in jax.tree.leaves(self.problem.data))
-        largest = max(_largest(pattern), held if books.takes_exact else 1)
+        largest = max([1, held if does.takes_exact else 1, *(size for size in method.sizes.values() if size)])
         needed = 16 * vector + 4 * self.problem.nodes * largest * np.dtype(self.dtype).itemsize
         memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 1 << 33)
         return int(np.clip(memory // 4 // needed, 1, LARGEST))
-
-
-def _largest(pattern: Method) -> int:
-    """The largest of a method's sizes."""
-    return max([1, *(int(v) for v in pattern.parameters.values() if isinstance(v, Integral))])
 
 
 def _even(length: int, most: int) -> int:
@@ -168,36 +150,6 @@ def _cut(members: np.ndarray, room: int, workers: int) -> Iterator[np.ndarray]:
             yield members[top : top + tall, left : left + wide]
 
 
-@partial(jax.jit, static_argnums=0)
-def _start(program: Program, numbers: Any, data: Any, weights: Any, seeds: Any, x0: jax.Array) -> Any:
-    return jax.vmap(lambda seed: begin(program, numbers, data, weights, seed, x0))(seeds)
-
-
-def _interval(
-    program: Program, numbers: Any, data: Any, weights: Any, seeds: Any, ahead: Any, state: Any, clock: jax.Array
-) -> Any:
-    def one(seed: Any, ahead: Any, state: Any) -> Any:
-        return interval(program, numbers, data, weights, seed, ahead, state, clock)
-
-    return jax.vmap(one)(seeds, ahead, state)
-
-
-_advance = jax.jit(_interval, static_argnums=0, donate_argnums=6)
-_advance_small = jax.jit(_interval, static_argnums=0, donate_argnums=6, compiler_options=stacked.WITHOUT_LIBRARY)
-
-
-@partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _draw_ahead(oracle: Oracle, call: int, batch: int, chunk: int, data: Any, seeds: Any, t: jax.Array) -> Any:
-    steps = t + jnp.arange(chunk)
-    return jax.vmap(lambda seed: jax.vmap(lambda s: draw(oracle, data, seed, s, call, batch))(steps))(seeds)
-
-
 @jax.jit
 def _means(x: jax.Array) -> jax.Array:
     return x.mean(axis=1)
-
-
-@partial(jax.jit, static_argnums=0)
-def _evaluate(oracle: Oracle, points: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
-    values, grads = stacked.everywhere(oracle, points, data)
-    return values, jnp.sqrt((grads**2).sum(axis=1))

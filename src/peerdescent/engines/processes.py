@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,6 @@ from peerdescent.methods.contract import Calls, Method
 from peerdescent.networks.network import Network
 from peerdescent.problems.keys import node_keys
 from peerdescent.problems.problem import Oracle, Problem, cast
-from peerdescent.runs.record import metrics
 
 
 def connect() -> int:
@@ -72,15 +71,17 @@ class Alone(Net):
 
 
 class Processes:
-    """The engine: `start` performs iteration 0, `advance` later ones, `evaluate` measures."""
+    """The engine: `start` performs iteration 0, `advance` later ones."""
+
+    packages: ClassVar[tuple[str, ...]] = ("jax", "torch")
 
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
         self.links = links.Links(network)
         self.method, self.oracle, self.seed, self.dtype = method, problem.oracle, seed, dtype
         self.data = cast(problem.part(self.links.rank), dtype)
 
-    def warm_up(self, x0: np.ndarray, stationarity: bool = True) -> None:
-        """Compile gradients and metrics, without a word to the others."""
+    def warm_up(self, x0: np.ndarray, points: int) -> None:
+        """Compile gradients and the evaluation, without a word to the others."""
         self.method.step(self.method.init(self._own(x0), Alone(self, 0)), Alone(self, 1))
         jax.block_until_ready(_exact(self.oracle, jnp.asarray(x0[:1], self.dtype), self.data))
 
@@ -96,16 +97,15 @@ class Processes:
             state = self.method.step(state, Net(self, step))
         return state
 
-    def evaluate(self, x: np.ndarray, stationarity: bool = True) -> dict[str, float]:
-        """The metrics at iterates x (n, p): every process adds what its own cost is there."""
+    def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """F (k,) and its gradients (k, p) at points (k, p): every process adds what its own cost is there."""
         values, grads = [], []
-        for point in (x.mean(axis=0), *(x if stationarity else ())):
+        for point in points:
             value, grad = _exact(self.oracle, jnp.asarray(point, self.dtype)[None], self.data)
             total = self.gather(_tensor(jnp.concatenate([value, grad[0]]))).mean(axis=0)
             values.append(total[0])
             grads.append(total[1:])
-        with np.errstate(all="ignore"):
-            return {name: float(v) for name, v in metrics(x, np.array(values), np.array(grads)).items()}
+        return np.array(values), np.array(grads)
 
     def gather(self, state: Any) -> Any:
         """The same tree for all nodes in NumPy arrays (n, ...), in every process."""

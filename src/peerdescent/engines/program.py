@@ -1,4 +1,4 @@
-"""The compiled program behind `stacked`: the five verbs over vectors (n, p), or (n, c, p) for c configurations at once.
+"""One iteration as JAX sees it: the five verbs over vectors (n, p), or (n, c, p) for c configurations at once.
 
 A configuration axis changes nothing for a method: its numbers become columns (c, 1), which its arithmetic broadcasts.
 Configurations share their samples, so a minibatch gradient is one matrix product for all of them.
@@ -6,19 +6,17 @@ Configurations share their samples, so a minibatch gradient is one matrix produc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial, reduce
-from operator import add
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from scipy import sparse
+from jax.sharding import Mesh
 
 from peerdescent.methods.contract import Calls, Method
-from peerdescent.networks.network import Network
 from peerdescent.problems.keys import node_keys
 from peerdescent.problems.problem import Oracle
 
@@ -27,6 +25,9 @@ MERGED_FROM = 8
 
 RESTARTED_TOGETHER = 8
 """Configurations whose restarts are computed in one go."""
+
+AXIS = "nodes"
+"""The axis of a mesh."""
 
 
 class Program(NamedTuple):
@@ -37,42 +38,14 @@ class Program(NamedTuple):
     twins: tuple[int, ...]
     """For each leaf of the state, the first one that is always equal to it; only that one is carried."""
     many: bool = False
-    """Whether vectors have a configuration axis."""
-    axis: str | None = None
-    """The axis of a mesh over which nodes lie, where each device runs this program for its own ones."""
-
-
-class Dense(NamedTuple):
-    """Weights (period, n, n)."""
-
-    matrices: Any
+    """Whether vectors have a configuration axis, and there are several seeds."""
+    mesh: Mesh | None = None
+    """The devices over which nodes lie, each of which runs this program for its own nodes."""
 
     @property
-    def width(self) -> int:
-        """How many numbers enter each mixed one."""
-        return int(self.matrices.shape[-1])
-
-    def mix(self, t: Any, x: jax.Array) -> jax.Array:
-        """W_t x."""
-        return jnp.tensordot(_turn(self.matrices, t), x, 1, precision=lax.Precision.HIGHEST)
-
-
-class Gather(NamedTuple):
-    """The nodes that each node hears (period, n, d) and their weights (period, n, d), padded with weight zero."""
-
-    neighbours: Any
-    weights: Any
-
-    @property
-    def width(self) -> int:
-        """How many numbers enter each mixed one."""
-        return int(self.weights.shape[-1])
-
-    def mix(self, t: Any, x: jax.Array) -> jax.Array:
-        """sum_j w_ij x_j over the neighbours of i, one neighbour at a time."""
-        neighbours, weights = _turn(self.neighbours, t), _turn(self.weights, t)
-        weights = weights.reshape(*weights.shape, *[1] * (x.ndim - 1))
-        return reduce(add, (weights[:, k] * x[neighbours[:, k]] for k in range(neighbours.shape[1])))
+    def axis(self) -> str | None:
+        """The axis of the mesh, if there is one."""
+        return None if self.mesh is None else AXIS
 
 
 class Sample(NamedTuple):
@@ -130,7 +103,7 @@ class Net:
     """The five verbs in iteration t."""
 
     def __init__(
-        self, program: Program, data: Any, weights: Dense | Gather, seed: Any, t: Any, drawn: dict[tuple[int, int], Any]
+        self, program: Program, data: Any, weights: Any, seed: Any, t: Any, drawn: dict[tuple[int, int], Any]
     ) -> None:
         self.program, self.data, self.weights, self.seed, self.t, self.drawn = program, data, weights, seed, t, drawn
         self.calls = Calls()
@@ -268,29 +241,3 @@ def number(value: Any, dtype: Any) -> jax.Array:
     """A hyperparameter, or a list of its values, as an argument of the program."""
     value = np.asarray(value)
     return jnp.asarray(value, jnp.int32 if np.issubdtype(value.dtype, np.integer) else dtype)
-
-
-def weights_of(network: Network, dtype: Any) -> Dense | Gather:
-    """W as the program uses it."""
-    return jax.tree.map(jnp.asarray, packed(network.matrices, dtype))
-
-
-def packed(matrices: Sequence[sparse.csr_array], dtype: Any) -> Dense | Gather:
-    """Weights in NumPy arrays: as matrices, or as lists of neighbours where they are sparse."""
-    heard = [np.diff(matrix.indptr) for matrix in matrices]
-    widest = max(int(h.max()) for h in heard)
-    rows, columns = matrices[0].shape
-    # Measured on a CPU, n = 20 to 1,024: a gather wins where W is less than a quarter full. For GPUs 8 is a guess.
-    if columns <= (4 if jax.default_backend() == "cpu" else 8) * widest:
-        return Dense(np.stack([matrix.toarray() for matrix in matrices]).astype(dtype))
-    neighbours = np.zeros((len(matrices), rows, widest), dtype=np.int32)
-    weights = np.zeros((len(matrices), rows, widest), dtype)
-    for turn, (matrix, counts) in enumerate(zip(matrices, heard, strict=True)):
-        row = np.repeat(np.arange(rows), counts)
-        slot = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], counts)
-        neighbours[turn, row, slot], weights[turn, row, slot] = matrix.indices, matrix.data
-    return Gather(neighbours, weights)
-
-
-def _turn(a: jax.Array, t: Any) -> jax.Array:
-    return a[0] if a.shape[0] == 1 else a[t % a.shape[0]]

@@ -13,7 +13,6 @@ import os
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -25,17 +24,15 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 from scipy import sparse
 
-from peerdescent.engines import stacked
 from peerdescent.engines.colouring import Message, colours
+from peerdescent.engines.compiled import FIRST, SECOND, cut_of
 from peerdescent.engines.meeting import is_loopback, seconds
-from peerdescent.engines.program import Dense, Gather, Program, begin, interval, packed
+from peerdescent.engines.mixing import Dense, Gather, packed
+from peerdescent.engines.program import AXIS
+from peerdescent.engines.stacked import Stacked
 from peerdescent.errors import require
 from peerdescent.networks.network import Network
-from peerdescent.problems.problem import Oracle, Problem
-
-AXIS = "nodes"
-SAME, FIRST, SECOND = Spec(), Spec(AXIS), Spec(None, AXIS)
-"""Arrays that all devices share, and those that are cut along their first or second axis."""
+from peerdescent.problems.problem import Problem
 
 
 def connect() -> int:
@@ -150,27 +147,18 @@ def _turn(W: sparse.csr_array, devices: int, dtype: Any) -> Turn:
     return Turn(packed([local], dtype), tuple(sends), tuple(map(tuple, rounds)))
 
 
-class Sharded(stacked.Stacked):
+class Sharded(Stacked):
     """The engine: that of `stacked`, with its programs spread over a mesh."""
 
-    axis = AXIS
-
-    def place(self, problem: Problem, network: Network, dtype: Any) -> None:
+    def place(self, problem: Problem, network: Network, dtype: Any) -> tuple[Any, Any]:
         """Every device gets what its own nodes hold and hear."""
         devices = _devices(problem.nodes)
         self.mesh = Mesh(np.array(devices), (AXIS,))
-        self.data = self._put(problem.data, FIRST, dtype)
-        self.weights = self._put(permuted(network, len(devices), dtype), SECOND)
+        return self._put(problem.data, FIRST, dtype), self._put(permuted(network, len(devices), dtype), SECOND)
 
     def start(self, x0: np.ndarray) -> Any:
         """The state after iteration 0."""
-        values = self.numbers, self.data, self.weights, self.seed
-        return _start(self.mesh, self.program, *values, self._put(x0, FIRST))
-
-    def evaluate(self, x: Any, stationarity: bool = True) -> dict[str, float]:
-        """The metrics that need the problem, at iterates x (n, p), which every process has."""
-        found = _evaluate(self.mesh, self.program.oracle, stationarity, np.asarray(x), self.data)
-        return {k: float(v) for k, v in found.items()}
+        return super().start(self._put(x0, FIRST))
 
     def gather(self, state: Any) -> Any:
         """A copy of all nodes' part, in NumPy arrays (n, p), on every process."""
@@ -180,26 +168,21 @@ class Sharded(stacked.Stacked):
 
     def scatter(self, kept: Any) -> Any:
         """A copy with each node's part on its device."""
-        return jax.tree.map(lambda a: self._put(a, _cut(a)), kept)
+        return jax.tree.map(lambda a: self._put(a, cut_of(a)), kept)
 
     def _put(self, tree: Any, spec: Spec, dtype: Any = None) -> Any:
+        mesh = self.mesh
+        assert mesh is not None
+
         def place(a: Any) -> jax.Array:
             a = np.asarray(a)
             kind = dtype if dtype is not None and jnp.issubdtype(a.dtype, jnp.floating) else jnp.result_type(a)
             # A copy of what a device of this process holds, and of nothing else.
             return jax.make_array_from_callback(
-                a.shape, NamedSharding(self.mesh, spec), lambda index: np.array(a[index], kind)
+                a.shape, NamedSharding(mesh, spec), lambda index: np.array(a[index], kind)
             )
 
         return jax.tree.map(place, tree)
-
-    def _draw(self, call: int, batch: int, t: np.int32) -> Any:
-        return _draw_ahead(self.mesh, self.program.oracle, call, batch, self.chunk, self.data, self.seed, t)
-
-    def _advance(self, state: Any, t: int, count: int, first: int, ahead: Any) -> Any:
-        values = self.numbers, self.data, self.weights, self.seed, ahead
-        advance = _advance_small if self.small else _advance
-        return advance(self.mesh, self.program, *values, state, np.array([first, t - first, count], np.int32))
 
 
 def _devices(nodes: int) -> list[jax.Device]:
@@ -213,53 +196,3 @@ def _devices(nodes: int) -> list[jax.Device]:
         )
         return devices
     return devices[: max(count for count in range(1, len(devices) + 1) if nodes % count == 0)]
-
-
-def _cut(a: Any) -> Spec:
-    """A state made by hand may have numbers besides vectors; these are the same everywhere."""
-    return FIRST if np.ndim(a) else SAME
-
-
-# Replication is not checked: a scan that begins with zeros, as metrics have it, would not pass.
-_over = partial(jax.shard_map, check_vma=False)
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _start(mesh: Mesh, program: Program, numbers: Any, data: Any, weights: Any, seed: Any, x0: jax.Array) -> Any:
-    alone = program._replace(axis=None)
-    shapes = jax.eval_shape(lambda *values: begin(alone, *values), numbers, data, _Deaf(), seed, x0)
-    where = {"in_specs": (SAME, FIRST, SECOND, SAME, FIRST), "out_specs": jax.tree.map(_cut, shapes)}
-    return _over(partial(begin, program), mesh=mesh, **where)(numbers, data, weights, seed, x0)
-
-
-class _Deaf(NamedTuple):
-    """Weights for asking what a state looks like."""
-
-    def mix(self, t: Any, x: jax.Array) -> jax.Array:
-        return x
-
-
-def _interval(
-    mesh: Mesh, program: Program, numbers: Any, data: Any, weights: Any, seed: Any, ahead: Any, state: Any, clock: Any
-) -> Any:
-    cut = jax.tree.map(_cut, state)
-    where = {"in_specs": (SAME, FIRST, SECOND, SAME, SECOND, cut, SAME), "out_specs": cut}
-    return _over(partial(interval, program), mesh=mesh, **where)(numbers, data, weights, seed, ahead, state, clock)
-
-
-_advance = jax.jit(_interval, static_argnums=(0, 1), donate_argnums=7)
-_advance_small = jax.jit(_interval, static_argnums=(0, 1), donate_argnums=7, compiler_options=stacked.WITHOUT_LIBRARY)
-
-
-@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def _draw_ahead(
-    mesh: Mesh, oracle: Oracle, call: int, batch: int, chunk: int, data: Any, seed: Any, t: jax.Array
-) -> Any:
-    draw = partial(stacked.draw_ahead, oracle, call, batch, chunk, axis=AXIS)
-    return _over(draw, mesh=mesh, in_specs=(FIRST, SAME, SAME), out_specs=SECOND)(data, seed, t)
-
-
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _evaluate(mesh: Mesh, oracle: Oracle, stationarity: bool, x: jax.Array, data: Any) -> dict[str, jax.Array]:
-    measured = partial(stacked.measured, oracle, stationarity, axis=AXIS)
-    return _over(measured, mesh=mesh, in_specs=(SAME, FIRST), out_specs=SAME)(x, data)

@@ -2,9 +2,12 @@ from . import contract as contract
 from . import estimators as estimators
 from . import fusions as fusions
 from . import named as named
+from . import parameters as parameters
+from . import selectors as selectors
 from .contract import Estimator as Estimator
 from .contract import Fusion as Fusion
 from .contract import Method as Method
+from .contract import Needs as Needs
 from .contract import Net as Net
 from .contract import Sample as Sample
 from .contract import Vector as Vector
@@ -19,5 +22,5 @@ from .named import dsgd as dsgd
 from .named import gt_dsgd as gt_dsgd
 from .named import gt_hsgd as gt_hsgd
 from .named import gt_sarah as gt_sarah
-from .named import parse as parse
-from .named import split as split
+from .selectors import parse as parse
+from .selectors import split as split

@@ -2,21 +2,20 @@
 
 A method is an estimator (what a node believes its own gradient is) composed with a fusion (how the network turns
 those beliefs into descent). Neither knows where its vectors live: a vector is anything with `+`, `-` and `*` by a
-number, so one text runs over NumPy arrays, JAX arrays and PyTorch tensors. This room defines the contract and
-`compose`; the parts are in `estimators` and `fusions`, the named pairs in `methods`.
+number, so one text runs over NumPy arrays, JAX arrays and PyTorch tensors. This module defines the contract and
+`compose`; the parts are in `estimators` and `fusions`, the named pairs in `named`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Callable, Hashable, Iterator
 from functools import cached_property
-from numbers import Integral, Real
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
-from peerdescent.errors import require, whole
+from peerdescent.errors import require
+from peerdescent.methods.parameters import Kind, Parameter, declared
 
 Vector = Any
 Sample = Any
@@ -74,8 +73,21 @@ class Estimator(Protocol):
         """v_t and the memory for iteration t + 1."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Needs:
+    """What a fusion needs of the weight matrix W, besides that it is doubly stochastic and contracts."""
+
+    symmetric: bool = False
+    smallest_eigenvalue: float = -1.0
+    """The smallest eigenvalue of W lies above this; asked of symmetric W only."""
+    static: bool = False
+    """Whether W must be the same at every step."""
+
+
 class Fusion(Protocol):
     """A fusion rule: x_{t+1} from x_t, v_t and whatever it remembers."""
+
+    needs: ClassVar[Needs]
 
     def init(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, Any]:
         """x_1 and the memory for iteration 1."""
@@ -107,19 +119,35 @@ class Method:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Every hyperparameter by name."""
-        return {f.name: getattr(part, f.name) for part in self.parts for f in dataclasses.fields(part)}
+        """The value of every hyperparameter, by name."""
+        return {name: getattr(part, name) for part in self.parts for name in declared(part)}
+
+    @cached_property
+    def declared(self) -> dict[str, Parameter]:
+        """The declaration of every hyperparameter, by name."""
+        return {name: parameter for part in self.parts for name, parameter in declared(part).items()}
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The hyperparameters that may be traced: all but the `fixed` ones."""
-        return {
-            f.name: float(value) if isinstance(f.default, float) and isinstance(value, Integral) else value
-            for part in self.parts
-            for f in dataclasses.fields(part)
-            if not f.metadata.get("fixed")
-            for value in [getattr(part, f.name)]
-        }
+        """The hyperparameters that a compiled program takes as arguments: real numbers and counts."""
+        values = self.parameters
+        return {name: p.plain(values[name]) for name, p in self.declared.items() if p.is_traced}
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """The whole numbers that shape the program, such as batch sizes."""
+        values = self.parameters
+        return {name: values[name] for name, p in self.declared.items() if p.kind == Kind.size}
+
+    @property
+    def step_size(self) -> str | None:
+        """The name of the hyperparameter that is the step size."""
+        return next((name for name, p in self.declared.items() if p.role == "step size"), None)
+
+    @property
+    def needs(self) -> Needs:
+        """What the method needs of W: what its fusion needs."""
+        return self.parts[1].needs if self.parts else Needs()
 
     def replace(self, **values: Any) -> Method:
         """The same method with other hyperparameters."""
@@ -127,8 +155,7 @@ class Method:
             require(not values, f"{self.name} was made by hand and has no parameters to replace: {sorted(values)}")
             return self
         estimator, fusion = (
-            dataclasses.replace(p, **{f.name: values[f.name] for f in dataclasses.fields(p) if f.name in values})
-            for p in self.parts
+            dataclasses.replace(p, **{name: values[name] for name in declared(p) if name in values}) for p in self.parts
         )
         return compose(estimator, fusion, self.name)
 
@@ -160,12 +187,16 @@ OPEN = object()
 def compose(estimator: Estimator, fusion: Fusion, name: str | None = None) -> Method:
     """The method that feeds `estimator`'s v_t to `fusion`.
 
-    >>> from peerdescent import estimators, fusions
+    >>> from peerdescent.methods import estimators, fusions
     >>> print(compose(estimators.hybrid(beta=0.01), fusions.exact_diffusion(alpha=0.5)))
     hybrid*exact-diffusion[beta=0.01,batch=1,initial_batch=1,alpha=0.5]
     """
     names = [type(part).__name__.replace("_", "-") for part in (estimator, fusion)]
-    shared = {f.name for f in dataclasses.fields(estimator)} & {f.name for f in dataclasses.fields(fusion)}  # type: ignore[arg-type]
+    shared = set(declared(estimator)) & set(declared(fusion))
+    require(
+        isinstance(getattr(fusion, "needs", None), Needs),
+        f"{names[1]} does not say what it needs of W: give the class needs = Needs(), with symmetric=True and so on",
+    )
     require(not shared, f"{' and '.join(names)} both have a parameter {shared}: rename it in one of them")
 
     def init(x0: Vector, net: Net) -> State:
@@ -179,28 +210,3 @@ def compose(estimator: Estimator, fusion: Fusion, name: str | None = None) -> Me
         return State(x, remembered, memory)
 
     return Method(init, step, name or "*".join(names), (estimator, fusion))
-
-
-def fixed(default: Any) -> Any:
-    """A hyperparameter that shapes the program (a batch size, a switch), so it is never traced."""
-    return dataclasses.field(default=default, metadata={"fixed": True})
-
-
-def check_positive(**values: Any) -> None:
-    """Refuse numbers that are not positive and finite; traced values pass, since their value is not known yet."""
-    for name, value in values.items():
-        if is_known(value):
-            good = isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
-            require(good, f"{name} = {value}: must be a positive finite number")
-
-
-def check_count(**values: Any) -> None:
-    """Refuse batch sizes and periods that are not whole numbers from 1 to 2^31 - 1; traced values pass."""
-    for name, value in values.items():
-        if is_known(value):
-            require(whole(name, value, 1) < 2**31, f"{name} = {value}: must be below 2^31")
-
-
-def is_known(value: Any) -> bool:
-    """Whether a hyperparameter is a plain value, neither traced nor left open."""
-    return value is None or isinstance(value, Real | str)

@@ -1,18 +1,25 @@
 """The local gradient estimators: what a node believes its own gradient is, v_t.
 
-Each is a frozen dataclass whose fields are its hyperparameters, with `init` for iteration 0 and `step` for every
-later one. Inside them: arithmetic and the verbs of `net`, nothing else. A new estimator is one more class here and
-its name in `ESTIMATORS`.
+Each is a dataclass over `Part` whose fields declare its hyperparameters, with `init` for iteration 0 and `step` for
+every later one. Inside them: arithmetic and the verbs of `net`, nothing else. A new estimator is one more class here
+and its name in `ESTIMATORS`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, NamedTuple
 
 from peerdescent.errors import require
-from peerdescent.methods.contract import Net, Vector, check_count, fixed, is_known
+from peerdescent.methods.contract import Net, Vector
+from peerdescent.methods.parameters import Part, count, number, size
+
+BATCHES = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""The paper's minibatch sizes."""
+SMALL_BATCHES = {"paper": BATCHES, "medium": (1, 16, 256), "small": (1, 32)}
+LARGE_BATCHES = {"paper": BATCHES, "medium": (64, 1024), "small": (64,)}
+"""Batches at t = 0 and at restarts."""
 
 
 class Previous(NamedTuple):
@@ -23,16 +30,13 @@ class Previous(NamedTuple):
 
 
 @dataclass(frozen=True)
-class sgd:
+class sgd(Part):
     """The plain minibatch gradient: v_t = g(x_t; batch).
 
     Robbins and Monro 1951. It remembers nothing.
     """
 
-    batch: int = fixed(1)
-
-    def __post_init__(self) -> None:
-        check_count(batch=self.batch)
+    batch: int = size(1, tuned=SMALL_BATCHES)
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Any]:
         """v_0 = g(x_0; batch)."""
@@ -44,22 +48,27 @@ class sgd:
 
 
 @dataclass(frozen=True)
-class hybrid:
+class hybrid(Part):
     """The hybrid variance-reduced estimator: v_t = g(x_t, xi) + (1 - beta)(v_{t-1} - g(x_{t-1}, xi)).
 
     One sample xi at both points. A convex combination of the stochastic gradient (beta = 1) and SARAH (beta = 0).
     Tran-Dinh et al. 2019; Cutkosky and Orabona 2019 (STORM); Liu et al. 2020.
     """
 
-    beta: float = 0.01
-    batch: int = fixed(1)
-    initial_batch: int = fixed(1)
-
-    def __post_init__(self) -> None:
-        check_count(batch=self.batch, initial_batch=self.initial_batch)
-        if is_known(self.beta):
-            good = isinstance(self.beta, Real) and 0 <= self.beta <= 1
-            require(good, f"beta = {self.beta}: must lie in [0, 1] (1 is sgd, 0 never forgets)")
+    # The paper does not give the weights it tried.
+    beta: float = number(
+        0.01,
+        low=0,
+        high=1,
+        note="1 is sgd, 0 never forgets",
+        tuned={
+            "paper": (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7),
+            "medium": (1e-4, 1e-3, 0.01, 0.1),
+            "small": (1e-3, 0.01, 0.1),
+        },
+    )
+    batch: int = size(1, tuned=SMALL_BATCHES)
+    initial_batch: int = size(1, tuned=LARGE_BATCHES)
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Previous]:
         """v_0 = g(x_0; initial_batch)."""
@@ -73,8 +82,15 @@ class hybrid:
         return v, Previous(x, v)
 
 
+def _of_an_epoch(length: float, row: Mapping[str, Any], samples: float | None) -> int:
+    """A period of `length` m / b iterations, where m is `samples` and b the batch."""
+    require(samples is not None, "periods are tuned as parts of an epoch, and the problem has none: give a period")
+    assert samples is not None
+    return max(1, round(length * samples / row["batch"]))
+
+
 @dataclass(frozen=True)
-class spider:
+class spider(Part):
     """The double-loop estimator: a large batch every `period` iterations, a recursion between.
 
     v_t = g(x_t, xi) - g(x_{t-1}, xi) + v_{t-1} when t is not a multiple of `period`, one sample xi at both points.
@@ -82,14 +98,17 @@ class spider:
     Nguyen et al. 2017; Fang et al. 2018; Wang et al. 2019.
     """
 
-    period: int = 100
-    batch: int = fixed(1)
-    large_batch: int | None = fixed(None)
-
-    def __post_init__(self) -> None:
-        check_count(period=self.period, batch=self.batch)
-        if self.large_batch is not None:
-            check_count(large_batch=self.large_batch)
+    period: int = count(
+        100,
+        tuned={
+            "paper": (*(1 / k for k in range(20, 0, -1)), *range(2, 21)),
+            "medium": (0.25, 1, 4),
+            "small": (1,),
+        },
+        scaled=_of_an_epoch,
+    )
+    batch: int = size(1, tuned=SMALL_BATCHES)
+    large_batch: int | None = size(None, optional=True, tuned=LARGE_BATCHES)
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Previous]:
         """v_0 from the large batch."""

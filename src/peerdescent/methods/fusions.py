@@ -1,16 +1,18 @@
 """The fusion rules: how the network turns the local estimates v_t into descent.
 
-Each is a frozen dataclass whose fields are its hyperparameters; `symmetric` and `spectrum_above` say what it needs of
-the weight matrix W. Inside `init` and `step`: arithmetic and `net.mix`, nothing else. A new fusion is one more class
-here and its name in `FUSIONS`.
+Each is a dataclass over `Part` whose fields declare its hyperparameters; `needs` says what it needs of the weights W.
+Inside `init` and `step`: arithmetic and `net.mix`, nothing else. A new fusion is one more class here and its name in
+`FUSIONS`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from peerdescent.methods.contract import Net, Vector, check_positive, fixed
+from peerdescent.methods.contract import Needs, Net, Vector
+from peerdescent.methods.parameters import Part, number, step_size, switch
 
 
 class Tracked(NamedTuple):
@@ -28,18 +30,15 @@ class Diffused(NamedTuple):
 
 
 @dataclass(frozen=True)
-class consensus:
+class consensus(Part):
     """Average, then descend: x_{t+1} = W x_t - alpha v_t; with `atc`, x_{t+1} = W(x_t - alpha v_t).
 
     Lian et al. 2017.
     """
 
-    alpha: float = 0.1
-    atc: bool = fixed(False)
-    symmetric: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_positive(alpha=self.alpha)
+    alpha: float = step_size(0.1)
+    atc: bool = switch(False)
+    needs: ClassVar[Needs] = Needs()
 
     def init(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, Any]:
         """The same rule from the start."""
@@ -53,19 +52,16 @@ class consensus:
 
 
 @dataclass(frozen=True)
-class tracking:
+class tracking(Part):
     """Gradient tracking: y_{t+1} = W(y_t + v_t - v_{t-1}); x_{t+1} = W(x_t - alpha y_{t+1}).
 
     The mean of y_{t+1} is the mean of v_t at all times. With `atc=False`: y_{t+1} = W y_t + v_t - v_{t-1},
     x_{t+1} = W x_t - alpha y_{t+1}. Di Lorenzo and Scutari 2016; Xu et al. 2015; Algorithm 1 of the paper.
     """
 
-    alpha: float = 0.1
-    atc: bool = fixed(True)
-    symmetric: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_positive(alpha=self.alpha)
+    alpha: float = step_size(0.1)
+    atc: bool = switch(True)
+    needs: ClassVar[Needs] = Needs()
 
     def init(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, Tracked]:
         """Iteration 0, with y_0 = 0 and v_{-1} = 0."""
@@ -82,19 +78,15 @@ class tracking:
 
 
 @dataclass(frozen=True)
-class exact_diffusion:
+class exact_diffusion(Part):
     """D2: x_1 = W(x_0 - alpha v_0); x_{t+1} = W(2 x_t - x_{t-1} - alpha(v_t - v_{t-1})).
 
     Needs W symmetric with its smallest eigenvalue above -1/3, and a W that stays: where it changes with t, x may grow
     without bound. Yuan et al. 2019; Tang et al. 2018.
     """
 
-    alpha: float = 0.1
-    symmetric: ClassVar[bool] = True
-    spectrum_above: ClassVar[float] = -1 / 3
-
-    def __post_init__(self) -> None:
-        check_positive(alpha=self.alpha)
+    alpha: float = step_size(0.1)
+    needs: ClassVar[Needs] = Needs(symmetric=True, smallest_eigenvalue=-1 / 3)
 
     def init(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, Diffused]:
         """x_1 = W(x_0 - alpha v_0)."""
@@ -105,20 +97,34 @@ class exact_diffusion:
         return net.mix(2 * x - previous.x - self.alpha * (v - previous.v)), Diffused(x, v)
 
 
+def _by_step_size(coupling: float, row: Mapping[str, Any], samples: float | None) -> float:
+    """What alpha or kappa is where its product with eta is `coupling`."""
+    return coupling / float(row["eta"])
+
+
 @dataclass(frozen=True)
-class primal_dual:
+class primal_dual(Part):
     """Primal-dual: x_{t+1} = x_t - eta(alpha Lx_t + kappa u_t + v_t); u_{t+1} = u_t + eta kappa Lx_t.
 
     Lx = x - W x is the disagreement with the neighbours. Needs W symmetric. Yi et al. 2020.
     """
 
-    eta: float = 0.1
-    alpha: float = 1.0
-    kappa: float = 1.0
-    symmetric: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_positive(eta=self.eta, alpha=self.alpha, kappa=self.kappa)
+    eta: float = step_size(0.1)
+    alpha: float = number(
+        1.0,
+        low=0,
+        above=True,
+        tuned={"paper": (0.25, 0.5, 1.0), "medium": (0.5, 1.0), "small": (1.0,)},
+        scaled=_by_step_size,
+    )
+    kappa: float = number(
+        1.0,
+        low=0,
+        above=True,
+        tuned={"paper": (0.1, 0.35, 0.7), "medium": (0.1, 0.7), "small": (0.1, 0.7)},
+        scaled=_by_step_size,
+    )
+    needs: ClassVar[Needs] = Needs(symmetric=True)
 
     def init(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, Vector]:
         """Iteration 0, with u_0 = 0."""

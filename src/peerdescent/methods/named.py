@@ -1,24 +1,19 @@
 """The named methods: a table of estimator x fusion, with the papers they come from.
 
-Each function returns a `Method`; `parse` reads the command line's `name[parameter=value,...]`, in which
-`estimator*fusion` names any other cell of the grid. What a method needs of W is what its fusion needs.
+Each function returns a `Method`. Defaults are those that the parts declare, unless a paper says otherwise.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from peerdescent.errors import require, unknown
 from peerdescent.methods.contract import Method, compose
-from peerdescent.methods.estimators import ESTIMATORS, hybrid, sgd, spider
-from peerdescent.methods.fusions import FUSIONS, consensus, exact_diffusion, primal_dual, tracking
+from peerdescent.methods.estimators import hybrid, sgd, spider
+from peerdescent.methods.fusions import consensus, exact_diffusion, primal_dual, tracking
 
 
-def dsgd(alpha: float = 0.1, batch: int = 1) -> Method:
+def dsgd(alpha: float = consensus.alpha, batch: int = sgd.batch) -> Method:
     """Decentralized SGD: x_{t+1} = W x_t - alpha g(x_t).
 
     Biased by the differences between nodes. Lian et al. 2017.
@@ -29,7 +24,7 @@ def dsgd(alpha: float = 0.1, batch: int = 1) -> Method:
     return compose(sgd(batch), consensus(alpha), "dsgd")
 
 
-def d2(alpha: float = 0.1, batch: int = 1) -> Method:
+def d2(alpha: float = exact_diffusion.alpha, batch: int = sgd.batch) -> Method:
     """D2: stochastic gradients with exact diffusion, which removes the bias of `dsgd`.
 
     Needs W symmetric with its smallest eigenvalue above -1/3. Tang et al. 2018.
@@ -37,7 +32,7 @@ def d2(alpha: float = 0.1, batch: int = 1) -> Method:
     return compose(sgd(batch), exact_diffusion(alpha), "d2")
 
 
-def gt_dsgd(alpha: float = 0.1, batch: int = 1) -> Method:
+def gt_dsgd(alpha: float = tracking.alpha, batch: int = sgd.batch) -> Method:
     """GT-DSGD: stochastic gradients with gradient tracking, on any primitive doubly stochastic W.
 
     Pu and Nedich 2020; Lu et al. 2019; Xin et al. 2020.
@@ -45,7 +40,12 @@ def gt_dsgd(alpha: float = 0.1, batch: int = 1) -> Method:
     return compose(sgd(batch), tracking(alpha), "gt-dsgd")
 
 
-def d_pd_sgd(eta: float = 0.1, alpha: float = 1.0, kappa: float = 1.0, batch: int = 1) -> Method:
+def d_pd_sgd(
+    eta: float = primal_dual.eta,
+    alpha: float = primal_dual.alpha,
+    kappa: float = primal_dual.kappa,
+    batch: int = sgd.batch,
+) -> Method:
     """D-PD-SGD: stochastic gradients in a primal-dual recursion with step size `eta`.
 
     `alpha` weighs the disagreement and `kappa` the dual variable. Needs W symmetric. Yi et al. 2020.
@@ -53,7 +53,9 @@ def d_pd_sgd(eta: float = 0.1, alpha: float = 1.0, kappa: float = 1.0, batch: in
     return compose(sgd(batch), primal_dual(eta, alpha, kappa), "d-pd-sgd")
 
 
-def d_get(alpha: float = 0.1, period: int = 100, batch: int = 1, large_batch: int = 64) -> Method:
+def d_get(
+    alpha: float = tracking.alpha, period: int = spider.period, batch: int = spider.batch, large_batch: int = 64
+) -> Method:
     """D-GET: the spider estimator with gradient tracking (combine-then-adapt).
 
     A large batch every `period` iterations, batches at two points between. Sun, Lu and Hong 2020.
@@ -61,7 +63,9 @@ def d_get(alpha: float = 0.1, period: int = 100, batch: int = 1, large_batch: in
     return compose(spider(period, batch, large_batch), tracking(alpha, atc=False), "d-get")
 
 
-def d_spider_sfo(alpha: float = 0.1, period: int = 100, batch: int = 1, large_batch: int = 64) -> Method:
+def d_spider_sfo(
+    alpha: float = exact_diffusion.alpha, period: int = spider.period, batch: int = spider.batch, large_batch: int = 64
+) -> Method:
     """D-SPIDER-SFO: the spider estimator with exact diffusion.
 
     Needs W symmetric with its smallest eigenvalue above -1/3. Pan, Liu and Wang 2020.
@@ -69,7 +73,7 @@ def d_spider_sfo(alpha: float = 0.1, period: int = 100, batch: int = 1, large_ba
     return compose(spider(period, batch, large_batch), exact_diffusion(alpha), "d-spider-sfo")
 
 
-def gt_sarah(alpha: float = 0.1, period: int = 100, batch: int = 1) -> Method:
+def gt_sarah(alpha: float = tracking.alpha, period: int = spider.period, batch: int = spider.batch) -> Method:
     """GT-SARAH: spider with exact local gradients at its restarts, and gradient tracking; finite sums only.
 
     Xin, Khan and Kar 2020.
@@ -77,7 +81,12 @@ def gt_sarah(alpha: float = 0.1, period: int = 100, batch: int = 1) -> Method:
     return compose(spider(period, batch, None), tracking(alpha), "gt-sarah")
 
 
-def gt_hsgd(alpha: float = 0.1, beta: float = 0.01, batch: int = 1, initial_batch: int = 1) -> Method:
+def gt_hsgd(
+    alpha: float = tracking.alpha,
+    beta: float = hybrid.beta,
+    batch: int = hybrid.batch,
+    initial_batch: int = hybrid.initial_batch,
+) -> Method:
     """GT-HSGD: the hybrid variance-reduced estimator with gradient tracking; Algorithm 1 of the paper.
 
     v_t = g(x_t, xi) + (1 - beta)(v_{t-1} - g(x_{t-1}, xi)), y_{t+1} = W(y_t + v_t - v_{t-1}),
@@ -106,80 +115,3 @@ METHODS = {
     "gt-sarah": Entry(gt_sarah, "Xin, Khan & Kar 2020"),
     "gt-hsgd": Entry(gt_hsgd, "Xin, Khan & Kar, ICML 2021"),
 }
-
-_SELECTOR = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<values>[^\[\]]*)\])?")
-_WORDS: dict[str, Any] = {"none": None, "true": True, "false": False}
-
-
-def parse(selector: str) -> Method:
-    """The method that `name[parameter=value,...]` or `estimator*fusion[...]` selects.
-
-    >>> parse("gt-hsgd[alpha=0.5,beta=0.01]").numbers
-    {'beta': 0.01, 'alpha': 0.5}
-    >>> parse("hybrid*primal-dual[eta=0.2]").name
-    'hybrid*primal-dual'
-    """
-    name, values = split(selector)
-    if "*" not in name:
-        if name not in METHODS:
-            raise unknown("method", name, [*METHODS, "estimator*fusion"])
-        build, settled = METHODS[name].build, METHODS[name].build().parameters
-        known = list(inspect.signature(build).parameters)
-        # What makes the method this one may be said, so that str(method) can be read back, but not changed.
-        for key in [key for key in values if key in settled and key not in known]:
-            given = values.pop(key)
-            require(
-                given == settled[key], f"{key} = {given}: {name} has {settled[key]}; compose estimator*fusion instead"
-            )
-        _check_names(name, values, known)
-        return build(**values)
-    left, _, right = (part.strip() for part in name.partition("*"))
-    if left not in ESTIMATORS:
-        raise unknown("estimator", left, ESTIMATORS)
-    if right not in FUSIONS:
-        raise unknown("fusion", right, FUSIONS)
-    kinds = ESTIMATORS[left], FUSIONS[right]
-    fields = [[f.name for f in dataclasses.fields(kind)] for kind in kinds]
-    _check_names(name, values, fields[0] + fields[1])
-    parts = [kind(**{k: v for k, v in values.items() if k in own}) for kind, own in zip(kinds, fields, strict=True)]
-    return compose(*parts)
-
-
-def split(selector: str) -> tuple[str, dict[str, Any]]:
-    """The name and the values in `name[parameter=value,...]`.
-
-    >>> split("gt-hsgd[batch=1]")
-    ('gt-hsgd', {'batch': 1})
-    """
-    match = _SELECTOR.fullmatch(selector.strip())
-    require(match is not None, f"{selector!r} is not of the form name[parameter=value,...]")
-    assert match is not None
-    return match["name"].strip(), _values(match["values"] or "", selector)
-
-
-def _values(text: str, selector: str) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for item in filter(None, (piece.strip() for piece in text.split(","))):
-        key, equals, value = (piece.strip() for piece in item.partition("="))
-        require(bool(equals), f"{item!r} in {selector!r} is not of the form parameter=value")
-        key = key.replace("-", "_")
-        require(key not in values, f"{key} is given twice in {selector!r}: leave one out")
-        values[key] = _value(value, key)
-    return values
-
-
-def _value(text: str, key: str) -> Any:
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    raise ValueError(f"{key} = {text!r}: must be a number, true, false or none")
-
-
-def _check_names(name: str, values: dict[str, Any], known: list[str]) -> None:
-    for key in values:
-        if key not in known:
-            raise unknown(f"parameter of {name}", key, known)

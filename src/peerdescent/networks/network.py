@@ -99,6 +99,11 @@ class Network:
         dense.flags.writeable = False
         return dense if self.period > 1 else dense[0]
 
+    @property
+    def arrays(self) -> list[tuple[Any, Any, Any]]:
+        """The arrays of all matrices, for a digest of their values."""
+        return [(W.indptr, W.indices, W.data) for W in self.matrices]
+
     @cached_property
     def lam(self) -> float:
         """The paper's lambda, ||W - 11'/n||_2 in [0, 1): what one mixing leaves of the disagreement, at worst.

@@ -5,11 +5,15 @@ So every engine, method and configuration that uses one seed sees the same sampl
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 
+# These two are compiled where they are called on their own, as by engine `debug`; within a program they are part of it.
+@partial(jax.jit, static_argnames="call", inline=True)
 def node_keys(seed: jax.Array, nodes: jax.Array, draw: jax.Array, call: int = 0) -> jax.Array:
     """The keys of `nodes` (any shape) for draw number `draw`; `call` tells several draws of one iteration apart.
 
@@ -22,6 +26,7 @@ def node_keys(seed: jax.Array, nodes: jax.Array, draw: jax.Array, call: int = 0)
     return jax.random.wrap_key_data(jnp.stack([first, second], axis=-1), impl="threefry2x32")
 
 
+@partial(jax.jit, static_argnames="batch", inline=True)
 def below(key: jax.Array, size: jax.Array, batch: int) -> jax.Array:
     """`batch` integers (batch,), uniform below `size`, with replacement."""
     first, second = jax.random.key_data(key)

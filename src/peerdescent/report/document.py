@@ -42,7 +42,7 @@ def write(folder: str | Path, out: str | Path | None = None) -> Path:
     ...     write(folder).name
     'report.html'
     """
-    from peerdescent.runs.trace import write as write_file
+    from peerdescent.files import write as write_file
 
     folder = Path(folder)
     require(folder.is_dir(), f"no folder {folder}: give one with runs or sweeps in it")

@@ -16,10 +16,13 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save as packed
 
-from peerdescent.runs.trace import write
+from peerdescent.files import write
 
 KEPT = 3
-"""Checkpoints of a process that are kept: others may be one behind, and one may be damaged."""
+"""Checkpoints that a process leaves after a save: others may be one behind, and one may be damaged.
+
+There may be more: a process that is killed between writing one and removing the oldest leaves four.
+"""
 
 
 def save(folder: Path, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> Path:

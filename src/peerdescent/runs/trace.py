@@ -1,25 +1,25 @@
-"""What a run leaves behind: its trace, how it ended, and the run folder they are kept in.
-
-Everything heavy is imported inside functions, so that naming `Trace` does not load JAX.
-"""
+"""What a run leaves behind: its trace, how it ended, and the run folder they are stored in."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
+import platform
 import subprocess
-import tempfile
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jax
+import numpy as np
+import pandas as pd
+from safetensors.numpy import load_file, save
+
+import peerdescent
 from peerdescent.errors import require
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
+from peerdescent.files import write
+from peerdescent.runs.metrics import METRICS, Metric
 
 
 class Status(StrEnum):
@@ -50,9 +50,10 @@ class Identity:
 class Trace:
     """What a run left: the table of records, the last recorded iterates, and how it ended.
 
-    `table` has a row a record (step, epoch, loss, grad_norm, stationarity, consensus, tracking, gradients,
-    rounds, bytes, seconds), `x` (n, p) the iterates of its last row and `x_tilde` (p,) the output of Algorithm 1,
-    uniform over all nodes and steps. `message` says where a run diverged. `compile_seconds` are not in `seconds`.
+    `table` has a row a record (step, epoch, loss, grad_norm, stationarity, consensus, tracking, gradients, rounds,
+    bytes, seconds, and a column for each of `metrics`, those that the user added). `x` (n, p) are the iterates of its
+    last row and `x_tilde` (p,) is the output of Algorithm 1, uniform over all nodes and steps. `message` says where a
+    run diverged. `compile_seconds` are not in `seconds`.
     """
 
     table: pd.DataFrame
@@ -63,6 +64,11 @@ class Trace:
     message: str = ""
     compile_seconds: float = 0.0
     state: Any = field(default=None, repr=False)
+    metrics: tuple[Metric, ...] = ()
+
+    def metric(self, name: str) -> Metric:
+        """The metric of a column."""
+        return METRICS[name] if name in METRICS else next(one for one in self.metrics if one.name == name)
 
     @property
     def x_mean(self) -> np.ndarray:
@@ -84,12 +90,6 @@ class Trace:
 
     def summary(self) -> dict[str, Any]:
         """Final metrics, counts, status, versions: what `summary.json` holds."""
-        import platform
-
-        import jax
-
-        import peerdescent
-
         final = {k: v if math.isfinite(v) else None for k, v in self.table.iloc[-1].to_dict().items()}
         versions = {"peerdescent": peerdescent.__version__, "jax": jax.__version__, "python": platform.python_version()}
         device = jax.devices()[0].device_kind
@@ -98,6 +98,7 @@ class Trace:
             "status": str(self.status),
             "message": self.message,
             "final": final,
+            "metrics": [one.look() for one in self.metrics],
             "compile_seconds": self.compile_seconds,
             "device": device,
             "versions": versions,
@@ -106,10 +107,6 @@ class Trace:
 
     def save(self, folder: str | Path) -> Path:
         """Write `trace.csv`, `summary.json` and `checkpoint/` into a run folder, each file in one move."""
-        import jax
-        import numpy as np
-        from safetensors.numpy import save
-
         folder = Path(folder)
         (folder / "checkpoint").mkdir(parents=True, exist_ok=True)
         arrays = {f"state/{i}": np.ascontiguousarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.state))}
@@ -122,9 +119,6 @@ class Trace:
     @staticmethod
     def load(folder: str | Path) -> Trace:
         """The trace saved in a run folder; its `state` is a flat list, which `run(resume=...)` knows how to use."""
-        import pandas as pd
-        from safetensors.numpy import load_file
-
         folder = Path(folder)
         for name in ("summary.json", "trace.csv", "checkpoint/state.safetensors"):
             require((folder / name).is_file(), f"{folder} is not a run folder: it has no {name}")
@@ -140,22 +134,8 @@ class Trace:
             message=summary["message"],
             compile_seconds=summary["compile_seconds"],
             state=state or None,
+            metrics=tuple(Metric(**look) for look in summary.get("metrics", [])),
         )
-
-
-def digest(*trees: Any) -> str:
-    """A short name for the values of all arrays in the trees."""
-    import zlib
-
-    import jax
-    import numpy as np
-
-    crc = 0
-    for leaf in jax.tree.leaves(trees):
-        array = np.ascontiguousarray(leaf)
-        crc = zlib.crc32(repr((array.shape, array.dtype.str)).encode(), crc)
-        crc = zlib.crc32(array.data.cast("B"), crc) if array.size else crc
-    return f"{crc:08x}"
 
 
 def _commit() -> str | None:
@@ -168,17 +148,3 @@ def _commit() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return asked.stdout.strip()
-
-
-def write(path: Path, content: bytes) -> None:
-    """All of the file or nothing: written beside it, forced to disk, then moved."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    # A temporary file is for its owner alone; a result is for whom any other file would be.
-    mask = os.umask(0)
-    os.umask(mask)
-    os.chmod(temporary, 0o666 & ~mask)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)

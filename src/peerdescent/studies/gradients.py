@@ -24,14 +24,15 @@ from scipy.stats import DegenerateDataWarning, bootstrap
 from peerdescent import figures, methods, theory
 from peerdescent.errors import require, unknown
 from peerdescent.figures import theory as charts
+from peerdescent.files import write
 from peerdescent.networks import topology
 from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem
 from peerdescent.problems.streams import streaming
 from peerdescent.runs.loop import run
 from peerdescent.runs.progress import choose
-from peerdescent.runs.trace import Status, write
-from peerdescent.studies.store import Store
+from peerdescent.runs.store import Store
+from peerdescent.runs.trace import Status
 from peerdescent.theory.measured import marks, running_gap
 
 FEATURES, NOISE, STRENGTH = 10, 1.0, 4.0
@@ -42,6 +43,8 @@ NODES = 20
 GRAPHS = ("ring", "grid", "torus", "exponential", "directed-exponential", "complete")
 KEY = ("topology", "nodes", "steps", "seed", "points")
 """What tells runs apart."""
+MEASURED = ("lambda", "gradients", "gap")
+"""What is known of a run."""
 
 
 class Scale(NamedTuple):
@@ -201,17 +204,18 @@ def _measure(
     about = {"problem": "streaming", "features": FEATURES, "noise": NOISE, "strength": STRENGTH, "spread": spread}
     store = Store(folder, "gaps", about, KEY)
     keys = [(*what, seed, size.points) for what in wanted for seed in range(1, size.seeds + 1)]
-    missing = [key for key in keys if key not in store.rows]
+    missing = [key for key in keys if store.get(key) is None]
     bar = choose(progress)
     bar.begin(label, len(missing))
     try:
         for done, (key, row) in enumerate(zip(missing, each(_Run(spread), missing), strict=True)):
-            store.add(key, row)
+            store.add({**dict(zip(KEY, key, strict=True)), **row})
             store.save()
             bar.update(done + 1, math.sqrt(row["gap"]))
     finally:
         bar.end()
-    return pd.DataFrame([store.rows[key] for key in keys])
+    found = [(*key, *(float(row[name]) for name in MEASURED)) for key in keys if (row := store.get(key)) is not None]
+    return pd.DataFrame(found, columns=[*KEY, *MEASURED])
 
 
 class _Run(NamedTuple):
@@ -223,7 +227,7 @@ class _Run(NamedTuple):
         graph, n, steps, seed, points = key
         network = Network(topology.build(graph, n)) if n > 1 else Network([[1.0]])
         gradients, gap = _gap(_problem(n, self.spread), network, steps, seed, points)
-        return {"lambda": network.lam, "gradients": gradients, "gap": gap}
+        return dict(zip(MEASURED, (network.lam, gradients, gap), strict=True))
 
 
 def _gap(problem: Problem, network: Network, steps: int, seed: int, points: int) -> tuple[float, float]:

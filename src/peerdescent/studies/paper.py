@@ -17,16 +17,16 @@ import pandas as pd
 from peerdescent import datasets, experiment, figures, report
 from peerdescent.errors import require, unknown, whole
 from peerdescent.experiment import Options
-from peerdescent.methods.contract import Method
-from peerdescent.methods.named import parse
+from peerdescent.files import digest, write
+from peerdescent.methods.selectors import parse
 from peerdescent.networks import topology
 from peerdescent.networks.network import Network
 from peerdescent.problems.minimise import optimum
 from peerdescent.problems.problem import Problem
 from peerdescent.runs.loop import run
-from peerdescent.runs.record import Grid
-from peerdescent.runs.trace import Status, Trace, digest, write
-from peerdescent.studies.store import recall
+from peerdescent.runs.schedule import Grid
+from peerdescent.runs.store import recall
+from peerdescent.runs.trace import Status, Trace
 from peerdescent.sweeps.tuning import tune
 
 NODES = 20
@@ -310,14 +310,10 @@ def _loss_at(trace: Trace, epoch: float) -> float:
 def _axes(selector: str, table: pd.DataFrame) -> tuple[str, str]:
     """The axes of a tuning's heat map: the step size, and the first other parameter that varies in the table."""
     method = parse(selector)
-    step = _step_size(method)
+    step = method.step_size
+    assert step is not None  # all named methods have one
     others = [name for name in method.parameters if name != step and name in table and table[name].nunique() > 1]
     return step, others[0]
-
-
-def _step_size(method: Method) -> str:
-    """The name of a method's step size."""
-    return "eta" if "eta" in method.parameters else "alpha"
 
 
 def _optimum(problem: Problem, starts: int, folder: Path, note: Callable[[str], None]) -> float:

@@ -1,158 +1,126 @@
-"""The rows of a sweep: those there are and those to come, in the order of the grid, saved and read back."""
+"""The table of a sweep: rows that are finished and rows to come, in the order of the grid."""
 
 from __future__ import annotations
 
-import csv
-import json
-import math
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
+import pandas as pd
+
+from peerdescent.engines.fleet import Member
 from peerdescent.errors import require
-from peerdescent.runs.trace import Status, write
+from peerdescent.methods.contract import Method
+from peerdescent.runs.store import Key, Store, key_of
+from peerdescent.runs.trace import Status
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-    from peerdescent.engines.fleet import Member
-    from peerdescent.methods.contract import Method
+class Configuration(NamedTuple):
+    """One configuration of a sweep."""
+
+    values: dict[str, Any]
+    """The hyperparameters that the grid gives."""
+    method: Method
+    marks: tuple[int, ...]
+    """The steps at which its loss is asked for; the last one is its end."""
+    gradients: Callable[[Any], Any]
+    """The gradients that a node has spent by a step."""
 
 
 class Rows:
-    """The rows there are and the rows to come, in the order of the grid."""
+    """The rows of a sweep, by configuration and seed; a configuration that is in the grid twice is run once."""
 
     def __init__(
         self,
-        configurations: list[dict[str, Any]],
-        methods: list[str],
+        configurations: list[Configuration],
         seeds: list[int],
-        marks: list[tuple[tuple[int, ...], Any]],
         asked: list[str],
-        precision: int | str,
+        precision: str,
         samples: float | None,
+        folder: Path | None,
+        about: Mapping[str, Any],
     ) -> None:
-        self.asked, self.samples, self.methods, self.save_seconds = asked, samples, methods, 0.0
-        self.precision = precision if isinstance(precision, str) else f"float{precision}"
-        self.keys = [(k, s) for k in range(len(configurations)) for s in seeds]
-        self.configurations, self.marks = configurations, marks
-        # A configuration that is in the grid twice is run once.
-        self.names = {key: self._name(key) for key in self.keys}
-        self.rows: dict[str, dict[str, Any]] = {}
-        self.total = sum(self.marks[k][0][-1] for k, _ in {name: key for key, name in self.names.items()}.values())
-        self.done, self.best = 0, float("nan")
-        self.others: list[dict[str, str]] = []  # rows of a folder that are not of this grid, and stay there
+        self.configurations, self.asked, self.precision, self.samples = configurations, asked, precision, samples
+        self.wanted = [(k, seed) for k in range(len(configurations)) for seed in seeds]
+        self.store = Store(folder, "sweep", about, [*configurations[0].values, "seed"])
+        self.keys = {one: key_of([*configurations[one[0]].values.values(), one[1]]) for one in self.wanted}
+        self.first: dict[Key, tuple[int, int]] = {}
+        for one, key in self.keys.items():
+            self.first.setdefault(key, one)
+        self.total = sum(configurations[k].marks[-1] for k, _ in self.first.values())
+        self.save_seconds = 0.0
+        for key, (k, _) in self.first.items():
+            mine, there = str(configurations[k].method), self.store.rows.get(key)
+            require(
+                there is None or there["method"] == mine,
+                f"{folder} holds another sweep: a configuration is {mine} here and was "
+                f"{there and there['method']} there: give another folder",
+            )
 
-    def members(self, built: list[Method]) -> list[tuple[tuple[int, int], Member]]:
-        """The configurations still to be run."""
-        from peerdescent.engines.fleet import Member
+    @property
+    def done(self) -> int:
+        """The steps of all configurations that are finished."""
+        return sum(self.configurations[k].marks[-1] for key, (k, _) in self.first.items() if key in self.store.rows)
 
-        left = {name: key for key, name in reversed(self.names.items()) if name not in self.rows}
-        return [(key, Member(built[key[0]], key[1], self.marks[key[0]][0])) for key in reversed(left.values())]
+    @property
+    def best(self) -> float:
+        """The smallest loss so far."""
+        rows = (self.store.rows[key] for key in self.first if key in self.store.rows)
+        return min((float(row["loss"]) for row in rows if row["status"] == Status.done), default=float("nan"))
 
-    def fill(self, key: tuple[int, int], row: dict[str, Any]) -> None:
-        """Enter what became of a configuration."""
-        self.rows[self.names[key]] = row
-        self.done += self.marks[key[0]][0][-1]
-        if row["status"] == Status.done:
-            self.best = min(row["loss"], self.best) if self.best == self.best else row["loss"]
+    def members(self) -> list[tuple[tuple[int, int], Member]]:
+        """The configurations that are still to be run."""
+        left = [one for key, one in self.first.items() if key not in self.store.rows]
+        chosen = [self.configurations[k] for k, _ in left]
+        return [(one, Member(own.method, one[1], own.marks)) for one, own in zip(left, chosen, strict=True)]
 
-    def has(self, key: tuple[int, int]) -> bool:
+    def fill(self, one: tuple[int, int], steps: int, status: Status, losses: list[float], norm: float) -> None:
+        """Enter what became of a configuration; the last of the losses is that of its last step."""
+        self.store.add(self._row(one, steps, status, losses, norm))
+
+    def has(self, one: tuple[int, int]) -> bool:
         """Whether a configuration is finished."""
-        return self.names[key] in self.rows
+        return self.keys[one] in self.store.rows
 
     def frame(self) -> pd.DataFrame:
         """All rows, those without a result as interrupted."""
-        import pandas as pd
+        nothing = [float("nan")] * (len(self.asked) + 1)
+        rows = []
+        for one in self.wanted:
+            known = self.store.rows.get(self.keys[one])
+            if known is None:
+                rows.append(self._row(one, 0, Status.interrupted, nothing, float("nan")))
+            else:
+                losses = [_number(known[name]) for name in (*self.asked, "loss")]
+                steps, norm = int(known["steps"]), _number(known["grad_norm"])
+                rows.append(self._row(one, steps, Status(known["status"]), losses, norm))
+        return pd.DataFrame(rows)
 
-        return pd.DataFrame([self._line(key) for key in self.keys])
-
-    def save(self, folder: Path) -> None:
-        """Write the finished rows, all of the file or nothing."""
-        import pandas as pd
-
+    def save(self) -> None:
+        """Write the finished rows, in the order of the grid."""
         clock = time.perf_counter()
-        lines = pd.DataFrame([self._line(key) for key in self.keys if self.names[key] in self.rows])
-        text = lines.to_csv(index=False)
-        if self.others:
-            text += pd.DataFrame(self.others)[lines.columns].to_csv(index=False, header=False)
-        write(folder / "sweep.csv", text.encode())
+        self.store.save(self.keys.values())
         self.save_seconds = time.perf_counter() - clock
 
-    def resume(self, folder: Path, identity: dict[str, Any]) -> None:
-        """Take over the finished rows of a folder, or prepare an empty one."""
-        folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / "sweep.json").is_file():
-            write(folder / "sweep.json", (json.dumps(identity, indent=2) + "\n").encode())
-        before = json.loads((folder / "sweep.json").read_text())
-        for name, mine in identity.items():
-            theirs = before.get(name)
-            require(
-                mine == theirs,
-                f"{folder} holds another sweep: {name} is {mine!r} here and was {theirs!r} there: give another folder",
-            )
-        if not (folder / "sweep.csv").is_file():
-            return
-        known = {name: key for key, name in self.names.items()}
-        parameters = list(self.configurations[0])
-        with (folder / "sweep.csv").open(newline="") as file:
-            for line in csv.DictReader(file):
-                key = known.get(_named([line[name] for name in parameters], int(line["seed"])))
-                if key is None:
-                    self.others.append(line)
-                    continue
-                mine, theirs = self.methods[key[0]], line["method"]
-                there = f"{folder} holds another sweep: a configuration is {mine} here and was {theirs} there"
-                require(mine == theirs, f"{there}: give another folder")
-                if self.names[key] in self.rows:
-                    continue
-                losses = [_number(line[name]) for name in self.asked]
-                row = {"steps": int(line["steps"]), "status": Status(line["status"]), "losses": losses}
-                self.fill(key, row | {name: _number(line[name]) for name in ("loss", "grad_norm")})
-
-    def _name(self, key: tuple[int, int]) -> str:
-        return _named(list(self.configurations[key[0]].values()), key[1])
-
-    def _line(self, key: tuple[int, int]) -> dict[str, Any]:
-        nan = float("nan")
-        nothing = {
-            "steps": 0,
-            "loss": nan,
-            "grad_norm": nan,
-            "status": Status.interrupted,
-            "losses": [nan] * len(self.asked),
-        }
-        row = self.rows.get(self.names[key], nothing)
-        spent = self.marks[key[0]][1](row["steps"])
+    def _row(
+        self, one: tuple[int, int], steps: int, status: Status, losses: list[float], norm: float
+    ) -> dict[str, Any]:
+        configuration, seed = self.configurations[one[0]], one[1]
+        spent = float(configuration.gradients(steps))
         return {
-            **self.configurations[key[0]],
-            "seed": key[1],
-            "steps": row["steps"],
-            "epoch": float(spent) / self.samples if self.samples else nan,
-            **dict(zip(self.asked, row["losses"], strict=True)),
-            "loss": row["loss"],
-            "grad_norm": row["grad_norm"],
-            "status": str(row["status"]),
+            **configuration.values,
+            "seed": seed,
+            "steps": steps,
+            "epoch": spent / self.samples if self.samples else float("nan"),
+            **dict(zip((*self.asked, "loss"), losses, strict=True)),
+            "grad_norm": norm,
+            "status": str(status),
             "precision": self.precision,
-            "method": self.methods[key[0]],
+            "method": str(configuration.method),
         }
 
 
-def _number(text: str) -> float:
-    """A number of a CSV file, where nothing means NaN and a truth value is a number."""
-    return float({"": "nan", "True": "1", "False": "0"}.get(text, text))
-
-
-def _named(parameters: list[Any], seed: int) -> str:
-    """A configuration by its values, whether they come from a grid or from a file."""
-
-    def plain(value: Any) -> Any:
-        if value is None or (isinstance(value, float) and math.isnan(value)):
-            return None
-        try:
-            number = _number(str(value))
-        except ValueError:
-            return str(value)
-        return None if math.isnan(number) else number
-
-    return repr(([plain(value) for value in parameters], int(seed)))
+def _number(value: Any) -> float:
+    """A number of a row, where an empty cell is NaN."""
+    return float("nan") if value == "" else float(value)

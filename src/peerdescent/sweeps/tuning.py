@@ -1,7 +1,4 @@
-"""Tuning: search a grid of configurations, then run the winner on samples that did not choose it.
-
-Everything heavy is imported inside functions, so that naming `tune` does not load JAX.
-"""
+"""Tuning: search a grid of configurations, then run the winner on samples that did not choose it."""
 
 from __future__ import annotations
 
@@ -9,17 +6,18 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from peerdescent.errors import require, unknown, whole
-from peerdescent.runs.trace import Status, write
-from peerdescent.sweeps.sweeping import best, sweep, tuning_grid
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from peerdescent.networks.network import Network
-    from peerdescent.problems import Problem
+from peerdescent.files import write
+from peerdescent.methods.selectors import split
+from peerdescent.networks.network import Network
+from peerdescent.problems.problem import Problem
+from peerdescent.runs.trace import Status
+from peerdescent.sweeps.grids import configurations_of, tuning_grid
+from peerdescent.sweeps.sweeping import best, sweep
 
 SEARCHES = ("grid", "halving")
 KEPT = 3
@@ -81,8 +79,6 @@ def tune(
     >>> tuned.fresh["seed"].tolist()
     [1, 2]
     """
-    from peerdescent.methods import split
-
     if search not in SEARCHES:
         raise unknown("search", search, SEARCHES)
     name, fixed = split(method)
@@ -133,8 +129,6 @@ def tune(
 
 
 def _given(grid: Any, fixed: dict[str, Any]) -> list[dict[str, Any]]:
-    from peerdescent.sweeps.sweeping import configurations_of
-
     found = configurations_of(grid)
     for name in fixed:
         require(name not in found[0], f"{name} is in the grid and fixed by the method: leave it out of one of them")
@@ -145,8 +139,6 @@ def _halving(
     configurations: list[dict[str, Any]], epochs: float, searched: Any, folder: Path | None
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[dict[str, Any]]]:
     """The table of all, that of the last rung, and who was on it."""
-    import pandas as pd
-
     left = configurations
     tables: list[pd.DataFrame] = []
     for rung in range(RUNGS):

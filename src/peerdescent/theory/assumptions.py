@@ -15,7 +15,7 @@ from peerdescent.problems.minimise import optimum
 from peerdescent.problems.problem import Problem
 from peerdescent.problems.regression import Logistic, rows_of
 from peerdescent.problems.variance import variances as variances_at
-from peerdescent.runs.loop import starting_point
+from peerdescent.runs.checks import starting_point
 
 
 class Constants(NamedTuple):

@@ -13,7 +13,7 @@ from peerdescent.methods.named import gt_hsgd
 from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem
 from peerdescent.runs.loop import run
-from peerdescent.runs.record import Grid, recording_steps
+from peerdescent.runs.schedule import Grid, recording_steps
 from peerdescent.runs.trace import Status
 from peerdescent.theory import assumptions, theorem
 

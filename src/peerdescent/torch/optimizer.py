@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -19,17 +18,14 @@ from torch import Tensor, nn
 
 import peerdescent
 from peerdescent.engines.links import Links
+from peerdescent.engines.outline import outline
 from peerdescent.errors import require
+from peerdescent.files import digest
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
-from peerdescent.runs.loop import check, matrices_of
-from peerdescent.runs.record import Blank, Books, Ledger
-from peerdescent.runs.trace import digest
+from peerdescent.runs.checks import check_network
 
 __all__ = ["DecentralizedOptimizer"]
-
-STEP_SIZES = "eta", "alpha"
-"""What a method may call its step size; the first of them that it has becomes `lr`."""
 
 
 class Surroundings(NamedTuple):
@@ -185,24 +181,23 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             not isinstance(model, nn.parallel.DistributedDataParallel),
             "the model is wrapped in DistributedDataParallel, which averages gradients itself: give model.module",
         )
-        rates = [name for name in STEP_SIZES if name in method.numbers]
+        rate = method.step_size
         require(
-            bool(rates),
-            f"{method.name} has no step size called {' or '.join(STEP_SIZES)} that a schedule could set: "
-            "make the method of an estimator and a fusion, with peer.compose",
+            rate is not None,
+            f"{method.name} has no step size that a schedule could set: make the method of an estimator and a fusion, "
+            "with peer.compose",
         )
-        books = Books(method, None, [0.0])
+        assert rate is not None
+        does = outline(method)
         require(
-            not books.takes_exact,
+            not does.takes_exact,
             f"{method.name} takes exact local gradients, and a closure knows one batch only: "
             "use a method with a large_batch, such as d-get",
         )
-        nodes: Any = SimpleNamespace(nodes=network.n)  # all that `check` asks of a problem
-        check(method, nodes, network)
-        self.flat, self.method, self.rate = Flat(model), method, rates[0]
+        check_network(method, network)
+        self.flat, self.method, self.rate = Flat(model), method, rate
         # The tree of a method's state, and those of its leaves that are neither x nor always equal to an earlier one.
-        self.structure = jax.tree.structure(method.init(Blank(), Ledger(np.zeros(1, np.int64), None)))
-        self.twins, self.kept = books.twins, sorted(set(books.twins) - {0})
+        self.structure, self.twins, self.kept = does.structure, does.twins, sorted(set(does.twins) - {0})
         self.links, self.agreed = Links(network), False
         require(
             self.links.device.type in ("cpu", self.flat.device.type),
@@ -215,7 +210,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 "torch": torch.__version__,
                 "method": method,
                 "network": network,
-                "weights": digest(matrices_of(network)),
+                "weights": digest(network.arrays),
                 "parameters": sum(p.numel() for p in self.flat.trained),
                 "shapes of the model": digest([np.array(tensor.shape) for tensor in self.flat.all]),
                 "type": self.flat.dtype,

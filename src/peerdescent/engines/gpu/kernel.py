@@ -5,8 +5,8 @@ takes. Here a block runs its configuration's iterations by itself, with sizes, p
 configurations of a method share one program and none waits for another. The method's own text is traced into the
 kernel, as into any other engine's program; vectors are tiles (nodes, columns).
 
-An iteration has two phases. First the gradients: `Plan` runs the method on vectors that hold nothing to learn at which
-vectors of its state it will ask for gradients, and on which samples. Then the method itself. A state whose vectors are
+An iteration has two phases. First the gradients: the method's outline says at which vectors of its state it will ask
+for gradients, and on which samples. Then the method itself. A state whose vectors are
 one tile each stays in registers from step to step; wider ones are in memory and done a block of columns at a time,
 which is sound since all else that a method does is the same for every column.
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import jax
@@ -29,14 +28,13 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from peerdescent.engines.fleet import Fleet, Member, Seen
-from peerdescent.engines.gpu.plan import Asked, Leaf, Plan, Unforeseen, foreseen
 from peerdescent.engines.gpu.tiles import Net, World, columns, fetch, fetched, tile_width
+from peerdescent.engines.outline import Leaf, outline, recorded
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
 from peerdescent.problems.keys import node_keys
 from peerdescent.problems.problem import Problem
 from peerdescent.problems.regression import Logistic, Nonzeros
-from peerdescent.runs.record import Blank, Books
 
 MOST_NODES, MOST_COLUMNS = 64, 1024
 """Beyond these the plain program is the better one: a tile outgrows registers, or a vector takes many of them."""
@@ -56,43 +54,13 @@ def supports(method: Method, problem: Problem, network: Network, dtype: Any) -> 
     if not (fits and dense and dtype == np.float32 and method.parts):
         return False
     # Sizes are data in the kernel: a method that does more with them than ask for samples cannot have it.
-    sizes = dict.fromkeys(_sizes(method), INTEGER)
+    open_sizes = {name: INTEGER for name, value in method.sizes.items() if value is not None}
     try:
-        first = Plan()
-        state = method.replace(**sizes).init(Leaf(0), first)
-        later = foreseen(method.replace(**sizes).step, state)
-        vectors = all(isinstance(leaf, Blank) for leaf in jax.tree.leaves(state))
-        return vectors and all(batch is None or batch is INTEGER for batch in _batches(first.asked + later.asked))
-    except (Unforeseen, TypeError, AttributeError):
+        does = outline(method.replace(**open_sizes))
+    except ValueError:
         return False
-
-
-def _calls(method: Method) -> tuple[int, ...]:
-    """The numbers of the samples that a method draws, at the start and later."""
-
-    def numbers(asked: list[Any]) -> set[int]:
-        found: set[int] = set()
-        for one in asked:
-            found |= {one.call} if isinstance(one, Asked) else numbers(one.then) | numbers(one.otherwise)
-        return found
-
-    first = Plan()
-    state = method.init(Leaf(0), first)
-    return tuple(sorted(numbers(first.asked) | numbers(foreseen(method.step, state).asked)))
-
-
-def _batches(asked: list[Any]) -> Iterator[Any]:
-    for one in asked:
-        yield from [one.batch] if isinstance(one, Asked) else _batches(one.then + one.otherwise)
-
-
-def _sizes(method: Method) -> list[str]:
-    """The parameters that are batch sizes and the like."""
-    return [name for name, v in method.parameters.items() if name not in method.numbers and _is_whole(v)]
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
+    known = all(g.leaf is not None and (g.sample is None or g.sample.batch is INTEGER) for g in does.gradients)
+    return known and not does.has_numbers
 
 
 class Shape(NamedTuple):
@@ -134,8 +102,8 @@ def _launch(
         )  # fmt: skip
         act = method.init if start else method.step
         # At the start there is one vector, x_0, which lies where x will.
-        given = Leaf(0) if start else jax.tree.unflatten(shape.structure, [Leaf(k) for k in range(len(shape.twins))])
-        asked = foreseen(act, given).asked
+        given = Leaf(0) if start else jax.tree.unflatten(shape.structure, [Leaf(k) for k in shape.twins])
+        asked = recorded(act, given)[0].events
 
         def after(tiles: list[jax.Array], net: Net) -> list[jax.Array]:
             state = act(tiles[0] if start else jax.tree.unflatten(shape.structure, tiles), net)
@@ -211,8 +179,8 @@ def _names(pattern: Method) -> tuple[list[str], list[str]]:
 
 def _pattern(method: Method) -> Method:
     """The method with its numbers and its sizes left open: what all configurations of one kernel share."""
-    kinds = {name: INTEGER if _is_whole(value) else REAL for name, value in method.numbers.items()}
-    return method.replace(**kinds, **dict.fromkeys(_sizes(method), INTEGER))
+    kinds = {name: INTEGER if method.declared[name].is_whole else REAL for name in method.numbers}
+    return method.replace(**kinds, **{name: INTEGER for name, value in method.sizes.items() if value is not None})
 
 
 class Kernel(Fleet):
@@ -254,14 +222,12 @@ class Kernel(Fleet):
         own = np.where(real, np.resize(piece[0], len(real)), piece[0][0])
         members = [self.members[k] for k in own]
         method = members[0].method
-        first = Plan()
-        state = method.init(Leaf(0), first)
-        slots = max(1, first.slots.next, foreseen(method.step, state).slots.next)
-        twins = Books(method, self.problem.samples, [0.0]).twins
+        does = outline(method)
+        calls = tuple(sorted({g.sample.call for g in does.gradients if g.sample}))
         assert isinstance(self.problem.oracle, Logistic)
         n, p = self.problem.nodes, self.problem.dimension
         shape = Shape(
-            _pattern(method), self.problem.oracle, jax.tree.structure(state), twins, _calls(method), slots, n,
+            _pattern(method), self.problem.oracle, does.structure, does.twins, calls, does.slots, n,
             self.problem.data.rows.shape[1], jax.default_backend() == "cpu",
         )  # fmt: skip
         names = _names(shape.method)
@@ -280,7 +246,7 @@ class Kernel(Fleet):
             )
 
         steps = real.astype(int)
-        leaves = [jnp.tile(self.start, (len(members), 1, 1)) for _ in set(twins)]
+        leaves = [jnp.tile(self.start, (len(members), 1, 1)) for _ in set(does.twins)]
         leaves = launch(True, 0 * steps, steps, leaves)
         for mark in range(marks.shape[1]):
             since = steps

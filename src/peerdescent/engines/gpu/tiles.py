@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from peerdescent.engines.gpu.plan import Asked, Either, slots_of
+from peerdescent.engines.outline import Either, Gradient, flat
 from peerdescent.methods.contract import Calls
 from peerdescent.problems.keys import scaled, words
 from peerdescent.problems.regression import Logistic
@@ -81,10 +81,10 @@ def fetch(world: World, t: jax.Array, asked: list[Any]) -> None:
             due = t % together.period == 0
             pl.when(due)(partial(fetch, world, t, together.then))
             pl.when(jnp.logical_not(due))(partial(fetch, world, t, together.otherwise))
-        elif together[0].batch is None:
+        elif together[0].sample is None:
             _into_memory(world, t, together, TOGETHER_IN_MEMORY)
         else:
-            one = together[0].batch == 1
+            one = together[0].sample.batch == 1
             pl.when(one)(partial(_into_memory, world, t, together, 1))
             pl.when(jnp.logical_not(one))(partial(_into_memory, world, t, together, TOGETHER_IN_MEMORY))
 
@@ -95,7 +95,7 @@ def fetched(world: World, t: jax.Array, asked: list[Any], state: list[jax.Array]
     for together in _groups(asked):
         if isinstance(together, Either):
             sides = [together.then, together.otherwise]
-            slots = sorted({slot for side in sides for slot in slots_of(side)})
+            slots = sorted({event.slot for side in sides for event in flat(side) if isinstance(event, Gradient)})
 
             def one_side(side: list[Any], slots: list[int] = slots) -> list[jax.Array]:
                 own = fetched(world, t, side, state)
@@ -104,28 +104,29 @@ def fetched(world: World, t: jax.Array, asked: list[Any], state: list[jax.Array]
             values = lax.cond(t % together.period == 0, *(partial(one_side, side) for side in sides))
         else:
             slots = [asked.slot for asked in together]
-            points = [state[asked.leaf] for asked in together]
+            points = [state[int(asked.leaf or 0)] for asked in together]
             one, some = (partial(_in_registers, world, t, together, points, u) for u in (1, TOGETHER))
-            values = some() if together[0].batch is None else lax.cond(together[0].batch == 1, one, some)
+            sample = together[0].sample
+            values = some() if sample is None else lax.cond(sample.batch == 1, one, some)
         found |= dict(zip(slots, values, strict=True))
     return found
 
 
 def _groups(asked: list[Any]) -> Iterator[Any]:
     """Gradients on one sample together, and what depends on the iteration by itself."""
-    waiting = list(asked)
+    waiting: list[Any] = [event for event in asked if isinstance(event, Gradient | Either)]
     while waiting:
         first = waiting.pop(0)
         if isinstance(first, Either):
             yield first
             continue
         together = [first]
-        while waiting and isinstance(waiting[0], Asked) and waiting[0][2:] == first[2:]:
+        while waiting and isinstance(waiting[0], Gradient) and waiting[0].sample is first.sample:
             together.append(waiting.pop(0))
         yield together
 
 
-class Drawn(NamedTuple):
+class Rows(NamedTuple):
     """The samples of one gradient."""
 
     count: Any
@@ -136,32 +137,33 @@ class Drawn(NamedTuple):
     """The slopes of the loss (nodes,) at sample j and its margins, over the count; zero beyond a node's last."""
 
 
-def _drawn(world: World, t: jax.Array, asked: Asked) -> Drawn:
+def _drawn(world: World, t: jax.Array, sample: Any) -> Rows:
     """A minibatch, or all samples."""
     node = lax.broadcasted_iota(jnp.int32, (world.tall,), 0)
     real, size = node < world.nodes, world.size[...]
     start = jnp.where(real, node, 0) * world.held
-    first, second = world.keys[asked.call] + node.astype(jnp.uint32), jnp.full((world.tall,), t.astype(jnp.uint32))
-    exact = asked.batch is None
-    own = size if exact else jnp.full((world.tall,), asked.batch)
+    exact = sample is None
+    own = size if exact else jnp.full((world.tall,), sample.batch)
     share = jnp.where(real, 1 / own.astype(jnp.float32), 0.0)
 
     def row(j: jax.Array) -> jax.Array:
         if exact:
             return start + jnp.minimum(j, size - 1)
+        first = world.keys[sample.call] + node.astype(jnp.uint32)
+        second = jnp.full((world.tall,), t.astype(jnp.uint32))
         return start + scaled(words(first, second, jnp.full((world.tall,), j.astype(jnp.uint32))), size)
 
     def slope(j: jax.Array, margin: jax.Array) -> jax.Array:
         return jnp.where(j < own, world.oracle.slope(margin) * share, 0.0)
 
-    return Drawn(world.held if exact else asked.batch, row, slope)
+    return Rows(world.held if exact else sample.batch, row, slope)
 
 
 def _in_registers(
-    world: World, t: jax.Array, together: list[Asked], points: list[jax.Array], some: int
+    world: World, t: jax.Array, together: list[Gradient], points: list[jax.Array], some: int
 ) -> list[jax.Array]:
     """Gradients where a vector is one tile, `some` samples at a time: rows are read once."""
-    drawn = _drawn(world, t, together[0])
+    drawn = _drawn(world, t, together[0].sample)
 
     def add(q: jax.Array, sums: list[jax.Array]) -> list[jax.Array]:
         numbers = [q * some + u for u in range(some)]
@@ -174,9 +176,9 @@ def _in_registers(
     return list(lax.fori_loop(0, (drawn.count + some - 1) // some, add, [jnp.zeros_like(x) for x in points]))
 
 
-def _into_memory(world: World, t: jax.Array, together: list[Asked], some: int) -> None:
+def _into_memory(world: World, t: jax.Array, together: list[Gradient], some: int) -> None:
     """The same where a vector is several tiles: first the slopes of `some` samples, then what they add to each tile."""
-    drawn = _drawn(world, t, together[0])
+    drawn = _drawn(world, t, together[0].sample)
 
     def add(q: jax.Array, _: Any) -> None:
         numbers = [q * some + u for u in range(some)]
@@ -185,7 +187,7 @@ def _into_memory(world: World, t: jax.Array, together: list[Asked], some: int) -
         def measure(k: jax.Array, margins: Any) -> Any:
             at = columns(world, k)
             rows = [world.rows[index, at] for index in indices]
-            points = [world.leaves[asked.leaf][0, :, at] for asked in together]
+            points = [world.leaves[int(asked.leaf or 0)][0, :, at] for asked in together]
             return [
                 [m + jnp.sum(row * x, axis=1) for m, x in zip(own, points, strict=True)]
                 for own, row in zip(margins, rows, strict=True)

@@ -1,0 +1,209 @@
+"""The compiled loop: start, draw samples ahead, advance by any number of iterations, evaluate.
+
+One set of compiled functions serves a single run (`stacked`), many configurations and seeds at once (`fleet`) and nodes
+over the devices of a mesh (`sharded`); `Program` says which. The method's numbers, the data and the weights are
+arguments, never constants, so another step size, seed, strength or interval length runs the program there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as Spec
+
+from peerdescent.engines.outline import outline
+from peerdescent.engines.program import AXIS, Program, begin, draw, interval
+from peerdescent.methods.contract import Method
+from peerdescent.problems.problem import Oracle, Problem
+
+DRAWN_AHEAD = 1 << 22
+"""Bytes of samples drawn ahead at once."""
+
+SMALL = 1 << 18
+"""Multiply-adds of a step up to which it is better compiled as one function than spread over library calls."""
+
+WITHOUT_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}
+"""Compiler option: matrix products by plain loops, since a loop that calls the library is not made one function."""
+
+EVALUATED_AT_ONCE = 1 << 24
+"""Numbers (a node's samples x points) in memory at once while F is evaluated."""
+
+SAME, FIRST, SECOND = Spec(), Spec(AXIS), Spec(None, AXIS)
+"""Arrays that all devices of a mesh share, and those that are cut along their first or second axis."""
+
+
+class Loop:
+    """Runs a program from iteration to iteration, on samples that are drawn ahead."""
+
+    def __init__(
+        self, program: Program, method: Method, problem: Problem, numbers: Any, data: Any, weights: Any, seed: Any
+    ) -> None:
+        self.program, self.numbers, self.data, self.weights, self.seed = program, numbers, data, weights, seed
+        self.requests = outline(method).requests
+        self.chunk = max(1, _chunk(problem.oracle, data, self.requests) // max(1, np.size(seed)))
+        self.small = _is_small(problem, weights.width, self.requests)
+        if program.many:
+            # A product for many configurations is worth the library; without a minibatch there is no such product.
+            self.small = self.small and all(batch == 1 for _, batch in self.requests)
+        self.drawn: tuple[int, Any] | None = None
+
+    def start(self, x0: Any) -> Any:
+        """The state after iteration 0."""
+        return _start(self.program, self.numbers, self.data, self.weights, self.seed, x0)
+
+    def some(self, state: Any, t: int, until: int) -> tuple[Any, int]:
+        """The state after some iterations from t on, as many as samples were drawn for; it consumes `state`."""
+        first, ahead = self._ahead(t)
+        count = min(until, first + self.chunk) - t
+        return self._advance(state, t, count, first, ahead), t + count
+
+    def compile(self, x0: Any) -> None:
+        """Start and advance by nothing: the programs are then compiled."""
+        jax.block_until_ready(self._advance(self.start(x0), 1, 0, *self._ahead(1)))
+
+    def _ahead(self, t: int) -> tuple[int, Any]:
+        """The samples drawn ahead that cover iteration t, and the iteration they begin with."""
+        if self.drawn is None or not 0 <= t - self.drawn[0] < self.chunk:
+            values = self.chunk, self.data, self.seed, np.int32(t)
+            layout = self.program.oracle, self.program.many, self.program.mesh
+            self.drawn = t, {request: _draw(*layout, *request, *values) for request in self.requests}
+        return self.drawn
+
+    def _advance(self, state: Any, t: int, count: int, first: int, ahead: Any) -> Any:
+        advance = _advance_small if self.small else _advance
+        values = self.numbers, self.data, self.weights, self.seed, ahead
+        return advance(self.program, *values, state, np.array([first, t - first, count], np.int32))
+
+
+class Alike(NamedTuple):
+    """Weights for asking what a state looks like."""
+
+    def mix(self, t: Any, x: jax.Array) -> jax.Array:
+        """The same vector."""
+        return x
+
+
+def _lifted(
+    act: Callable[..., Any], many: bool, mesh: Mesh | None, seeds: tuple[Any, ...], cuts: tuple[Any, ...], out: Any
+) -> Any:
+    """`act` as a program needs it: over several seeds, over the devices of a mesh, or as it is.
+
+    `seeds` are the axes along which arguments differ between seeds; `cuts` and `out` say how arguments and results lie
+    on the mesh.
+    """
+    if many:
+        return jax.vmap(act, in_axes=seeds)
+    if mesh is not None:
+        # Replication is not checked: a scan that begins with zeros, as an evaluation has it, would not pass.
+        return jax.shard_map(act, mesh=mesh, in_specs=cuts, out_specs=out, check_vma=False)
+    return act
+
+
+def cut_of(a: Any) -> Spec:
+    """How a leaf of a state lies on a mesh: vectors are cut, and numbers in a state made by hand are shared."""
+    return FIRST if np.ndim(a) else SAME
+
+
+@partial(jax.jit, static_argnums=0)
+def _start(program: Program, numbers: Any, data: Any, weights: Any, seed: Any, x0: Any) -> Any:
+    out = None
+    if program.mesh is not None:
+        alone = partial(begin, program._replace(mesh=None))
+        out = jax.tree.map(cut_of, jax.eval_shape(alone, numbers, data, Alike(), seed, x0))
+    seeds, cuts = (None, None, None, 0, None), (SAME, FIRST, SECOND, SAME, FIRST)
+    act = _lifted(partial(begin, program), program.many, program.mesh, seeds, cuts, out)
+    return act(numbers, data, weights, seed, x0)
+
+
+def _interval(
+    program: Program, numbers: Any, data: Any, weights: Any, seed: Any, ahead: Any, state: Any, clock: Any
+) -> Any:
+    cut = jax.tree.map(cut_of, state)
+    seeds, cuts = (None, None, None, 0, 0, 0, None), (SAME, FIRST, SECOND, SAME, SECOND, cut, SAME)
+    act = _lifted(partial(interval, program), program.many, program.mesh, seeds, cuts, cut)
+    return act(numbers, data, weights, seed, ahead, state, clock)
+
+
+_advance = jax.jit(_interval, static_argnums=0, donate_argnums=6)
+_advance_small = jax.jit(_interval, static_argnums=0, donate_argnums=6, compiler_options=WITHOUT_LIBRARY)
+
+
+# A program of its own, since all methods that draw the same samples share it.
+@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
+def _draw(
+    oracle: Oracle, many: bool, mesh: Mesh | None, call: int, batch: int, chunk: int, data: Any, seed: Any, t: Any
+) -> Any:
+    """The samples of iterations t, ..., t + chunk - 1."""
+    axis = None if mesh is None else AXIS
+
+    def ahead(data: Any, seed: Any, t: Any) -> Any:
+        return jax.vmap(lambda s: draw(oracle, data, seed, s, call, batch, axis))(t + jnp.arange(chunk))
+
+    return _lifted(ahead, many, mesh, (None, 0, None), (FIRST, SAME, SAME), SECOND)(data, seed, t)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def evaluate(oracle: Oracle, mesh: Mesh | None, points: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
+    """F (k,) and its gradients (k, p) at points (k, p); on a mesh, every device adds the costs of its own nodes."""
+
+    def share(points: jax.Array, data: Any) -> Any:
+        found = _average(oracle, points, data)
+        return found if mesh is None else lax.pmean(found, AXIS)
+
+    found: tuple[jax.Array, jax.Array] = _lifted(share, False, mesh, (), (SAME, FIRST), SAME)(points, data)
+    return found
+
+
+def _average(oracle: Oracle, points: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
+    """The mean over the nodes in `data` of f_i (k,) and of its gradients (k, p) at points (k, p)."""
+    sizes = jax.tree.leaves(data)[0].shape
+    held = max(int(np.prod(leaf.shape[1:2])) for leaf in jax.tree.leaves(data))
+
+    def some(points: jax.Array) -> tuple[jax.Array, jax.Array]:
+        # A node after the other: memory is linear in points and in nodes, and a node's rows stay in the cache.
+        def node(total: Any, own: Any) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, total, jax.vmap(oracle.exact, (0, None))(points, own)), None
+
+        nothing = jnp.zeros(points.shape[0], points.dtype), jnp.zeros_like(points)
+        values, grads = lax.scan(node, nothing, data)[0]
+        return values / sizes[0], grads / sizes[0]
+
+    at_once = max(1, EVALUATED_AT_ONCE // max(held, points.shape[1]))
+    if len(points) <= at_once:
+        return some(points)
+    padded = jnp.pad(points, ((0, -len(points) % at_once), (0, 0)), mode="edge").reshape(-1, at_once, points.shape[1])
+    values, grads = lax.map(some, padded)
+    return values.ravel()[: len(points)], grads.reshape(-1, points.shape[1])[: len(points)]
+
+
+def _is_small(problem: Problem, width: int, requests: tuple[tuple[int, int], ...]) -> bool:
+    """Whether a step is better compiled as one function: it is tiny, and the compiler can be told so."""
+    # A gradient uses every parameter about once a sample, and a mix once a neighbour.
+    work = problem.nodes * problem.dimension * (width + sum(batch for _, batch in requests))
+    return work <= SMALL and _small_is_known()
+
+
+@cache
+def _small_is_known() -> bool:
+    """Whether steps run on the CPU and its compiler knows the option; both are so in the versions tested."""
+    if jax.default_backend() != "cpu":
+        return False
+    try:
+        jax.jit(lambda x: x + 1, compiler_options=WITHOUT_LIBRARY)(0.0)
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
+
+
+def _chunk(oracle: Oracle, data: Any, requests: tuple[tuple[int, int], ...]) -> int:
+    """How many iterations' samples are drawn at once."""
+    drawn = jax.eval_shape(lambda: [draw(oracle, data, jnp.uint32(0), jnp.int32(1), *r) for r in requests])
+    a_step = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(drawn))
+    return int(np.clip(DRAWN_AHEAD // max(1, a_step), 1, 1024))

@@ -1,0 +1,27 @@
+"""A cache of compiled programs on disk, shared between processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from peerdescent.datasets.cache import cache_folder
+
+
+def remember() -> None:
+    """Store compiled programs on disk, unless the user has set a folder or switched this off.
+
+    They lie beside the parsed data, in PEERDESCENT_CACHE or the user's cache folder; the variable
+    JAX_ENABLE_COMPILATION_CACHE=false turns this off.
+    """
+    config: Any = jax.config
+    if config.jax_enable_compilation_cache and config.jax_compilation_cache_dir is None:
+        folder = cache_folder() / "compiled"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return
+        config.update("jax_compilation_cache_dir", str(folder))
+        # JAX stores what took a second to compile; our programs take less, and a run needs four.
+        config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -1,0 +1,2 @@
+from .kernel import Kernel as Kernel
+from .kernel import supports as supports

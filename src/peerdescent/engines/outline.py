@@ -1,0 +1,193 @@
+"""What a method does, found once by running its own text on vectors that hold nothing.
+
+An outline lists, for iteration 0 and for any later one, which samples a method draws, at which vectors it asks for
+gradients, how often it mixes, and what depends on the iteration counter. It knows no problem and no network: what all
+this costs on a given one is in `peerdescent.runs.costs`. Engines use it to draw samples ahead and to carry equal
+vectors once; the GPU kernel uses it to compute gradients before the rest of an iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+
+from peerdescent.methods.contract import Calls, Method
+
+
+class Blank:
+    """A vector that holds nothing: all arithmetic on it gives another one."""
+
+    def __add__(self, other: Any) -> Blank:
+        return Blank()
+
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __add__
+
+    def __neg__(self) -> Blank:
+        return Blank()
+
+
+class Leaf(Blank):
+    """A vector of the state at the start of an iteration, by its number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Drawn(NamedTuple):
+    """A sample: its number within the iteration, and its size."""
+
+    call: int
+    batch: Any
+
+
+class Gradient(NamedTuple):
+    """A gradient that a method asks for."""
+
+    slot: int
+    """Its number among the gradients of the iteration; both sides of an `every` share numbers."""
+    leaf: int | None
+    """The vector of the state it is taken at; None where that vector is computed in the same iteration."""
+    sample: Drawn | None
+    """None for the exact gradient."""
+
+
+class Mix(NamedTuple):
+    """One round of communication."""
+
+
+class Either(NamedTuple):
+    """What happens on each side of an `every`."""
+
+    period: Any
+    then: list[Any]
+    otherwise: list[Any]
+
+
+class Recorder:
+    """The five verbs over vectors that hold nothing: they note what is asked for."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.calls, self.slots = Calls(), Calls()
+
+    def sample(self, batch: Any) -> Drawn:
+        """Note a draw."""
+        self.events.append(Drawn(self.calls.take(), batch))
+        drawn: Drawn = self.events[-1]
+        return drawn
+
+    def grad(self, x: Any, sample: Drawn | None) -> Blank:
+        """Note a gradient."""
+        self.events.append(Gradient(self.slots.take(), x.number if isinstance(x, Leaf) else None, sample))
+        return Blank()
+
+    def full_grad(self, x: Any) -> Blank:
+        """Note an exact gradient."""
+        return self.grad(x, None)
+
+    def mix(self, x: Any) -> Blank:
+        """Note a round."""
+        self.events.append(Mix())
+        return Blank()
+
+    def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """Note both sides."""
+        before, call, slot = self.events, self.calls.next, self.slots.next
+        sides, ends = [], []
+        for thunk in (then, otherwise):
+            self.events, self.slots.next = [], slot
+            with self.calls.inside(call):
+                value = thunk()
+            sides.append(self.events)
+            ends.append(self.slots.next)
+        self.events, self.slots.next = [*before, Either(period, *sides)], max(ends)
+        # New vectors, since what one side hands through unchanged the other may not.
+        return jax.tree.map(lambda a: Blank() if isinstance(a, Blank) else a, value)
+
+
+def recorded(act: Callable[[Any, Any], Any], given: Any) -> tuple[Recorder, Any]:
+    """What `act`, a method's `init` or `step`, does with a vector or state of `Leaf`, and the state it returns."""
+    recorder = Recorder()
+    return recorder, act(given, recorder)
+
+
+def flat(events: list[Any], rare: bool = True) -> Iterator[Any]:
+    """All events of both sides of every `Either`, one after the other; without `rare`, not those of `then`."""
+    for event in events:
+        if isinstance(event, Either):
+            yield from flat([*event.then, *event.otherwise] if rare else event.otherwise, rare)
+        else:
+            yield event
+
+
+class Outline(NamedTuple):
+    """What a method does in iteration 0 (`start`) and in any later one (`step`), as lists of events."""
+
+    start: list[Any]
+    step: list[Any]
+    structure: Any
+    """The tree of the method's state."""
+    twins: tuple[int, ...]
+    """For each leaf of the state, the first leaf that is always equal to it."""
+    slots: int
+    """How many gradients an iteration holds at once."""
+    has_numbers: bool
+    """Whether the state, made by hand, has anything but vectors in it."""
+
+    @property
+    def requests(self) -> tuple[tuple[int, Any], ...]:
+        """The samples (call, batch) that an ordinary iteration draws: those worth drawing ahead."""
+        return tuple(tuple(event) for event in flat(self.step, rare=False) if isinstance(event, Drawn))
+
+    @property
+    def gradients(self) -> list[Gradient]:
+        """All gradients that it may ask for, in any iteration."""
+        return [event for event in flat(self.start + self.step) if isinstance(event, Gradient)]
+
+    @property
+    def takes_exact(self) -> bool:
+        """Whether exact local gradients are among them."""
+        return any(gradient.sample is None for gradient in self.gradients)
+
+    @property
+    def periods(self) -> list[int]:
+        """The periods of `every` in later iterations."""
+
+        def inside(events: list[Any]) -> Iterator[int]:
+            for event in events:
+                if isinstance(event, Either):
+                    yield int(event.period)
+                    yield from inside(event.then + event.otherwise)
+
+        return list(inside(self.step))
+
+
+@lru_cache(maxsize=4096)
+def outline(method: Method) -> Outline:
+    """The outline of a method.
+
+    >>> from peerdescent import methods
+    >>> found = outline(methods.gt_hsgd(batch=4, initial_batch=32))
+    >>> found.requests, [event for event in found.step if isinstance(event, Mix)]
+    (((0, 4),), [Mix(), Mix()])
+    """
+    try:
+        start, first = recorded(method.init, Leaf(0))
+        leaves, structure = jax.tree.flatten(first)
+        # Leaves that are one vector after iteration 0 and again after any other are one vector always.
+        _, later = recorded(method.step, first)
+        pairs = list(zip(leaves, jax.tree.leaves(later), strict=False))
+        names = [tuple(map(id, pair)) if isinstance(pair[0], Blank) else (k,) for k, pair in enumerate(pairs)]
+        twins = tuple(names.index(name) for name in names)
+        known = [Leaf(twins[k]) if isinstance(leaf, Blank) else leaf for k, leaf in enumerate(leaves)]
+        step, _ = recorded(method.step, jax.tree.unflatten(structure, known))
+    except (TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{method.name} does more than +, -, * and / with its vectors, and a method may not: {error}"
+        ) from error
+    slots = max(1, start.slots.next, step.slots.next)
+    has_numbers = not all(isinstance(leaf, Blank) for leaf in leaves)
+    return Outline(start.events, step.events, structure, twins, slots, has_numbers)

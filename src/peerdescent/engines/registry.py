@@ -1,0 +1,60 @@
+"""The engines by name: a new engine is one module and one entry here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from peerdescent.errors import require, unknown
+
+
+class Entry(NamedTuple):
+    """An engine: what it is, where its class is, and how it has to be started."""
+
+    description: str
+    module: str
+    name: str
+    processes: bool = False
+    """Whether it is one process a node, each with its node's data alone and checkpoints of its own."""
+    needs: str = ""
+    """A package that an ordinary installation does not have."""
+
+
+ENGINES = {
+    "stacked": Entry("all nodes in one array, compiled; simulation on CPU or GPU", "stacked", "Stacked"),
+    "debug": Entry(
+        "a Python loop over nodes, no compilation; names node, step and stage of an error", "debug", "Debug"
+    ),
+    "sharded": Entry("nodes over the devices of a JAX mesh, one or many hosts", "sharded", "Sharded"),
+    "processes": Entry(
+        "a process a node, with its own data; started by torchrun", "processes", "Processes", True, "torch"
+    ),
+}
+DEFAULT = "stacked"
+
+
+def connect(name: str) -> int:
+    """Join the other processes of a run, where the engine has any.
+
+    Returns:
+        The number of this process; number 0 writes files and shows results.
+    """
+    join = getattr(_module(name), "connect", None)
+    return 0 if join is None else int(join())
+
+
+def engine_class(name: str) -> Any:
+    """The class of the engine of that name; see `contract.Engine`."""
+    return getattr(_module(name), ENGINES[name].name)
+
+
+def _module(name: str) -> Any:
+    if name not in ENGINES:
+        raise unknown("engine", name, ENGINES)
+    entry = ENGINES[name]
+    require(
+        not entry.needs or find_spec(entry.needs) is not None,
+        f"engine {name} needs {entry.needs}, which is not installed: pip install {entry.needs}",
+    )
+    return import_module(f"peerdescent.engines.{entry.module}")

@@ -1,0 +1,213 @@
+"""Hyperparameters, declared once: default, kind, range, role and tuning grid stand where a part defines the field.
+
+An estimator or a fusion is a dataclass over `Part` whose fields are declared with `number`, `step_size`, `count`,
+`size`, `switch` or `choice`. The command line, sweeps, tuning, costs, the PyTorch optimizer, checks and documentation
+read the declarations; none of them knows a hyperparameter by its name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from numbers import Real
+from typing import Any
+
+from peerdescent.errors import require, unknown, whole
+
+Scale = Callable[[Any, Mapping[str, Any], float | None], Any]
+"""From a value of a tuning grid, the other hyperparameters and the samples a node holds to the value that is run."""
+
+
+class Kind(StrEnum):
+    """What a hyperparameter is to a compiled program."""
+
+    number = "number"
+    """A real number. It may be traced: programs are shared between values, and sweeps run many values at once."""
+    counter = "count"
+    """A whole number that may be traced, such as a period."""
+    size = "size"
+    """A whole number that shapes the program, such as a batch size."""
+    switch = "switch"
+    """True or false; it shapes the program."""
+    choice = "choice"
+    """One of several values; it shapes the program."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """The declaration of a hyperparameter."""
+
+    kind: Kind
+    default: Any
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+    """Whether `low` itself is excluded."""
+    optional: bool = False
+    """Whether None is a value."""
+    choices: tuple[Any, ...] = ()
+    role: str = ""
+    """"step size" for the one that learning-rate schedules set."""
+    note: str = ""
+    """What the ends of the range mean, for error messages."""
+    tuned: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict, hash=False)
+    """The values that tuning tries, by the size of the grid: "paper", "medium" or "small"."""
+    scaled: Scale | None = None
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether a compiled program takes it as an argument."""
+        return self.kind in (Kind.number, Kind.counter)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its values are whole numbers."""
+        return self.kind in (Kind.counter, Kind.size)
+
+    @property
+    def range(self) -> str:
+        """Its values, in words.
+
+        >>> number(0.1, low=0, high=1).metadata["parameter"].range
+        'in [0, 1]'
+        """
+        if self.kind == Kind.switch:
+            return "true or false"
+        if self.kind == Kind.choice:
+            return f"one of {', '.join(map(str, self.choices))}"
+        none = " or none" if self.optional else ""
+        if self.is_whole:
+            return f"a whole number of at least {self.low:g}{none}"
+        if self.high < math.inf:
+            return f"in {'(' if self.above else '['}{self.low:g}, {self.high:g}]{none}"
+        if self.low == 0:
+            return f"a {'positive' if self.above else 'non-negative'} finite number{none}"
+        return f"a finite number{none}"
+
+    def check(self, name: str, value: Any) -> None:
+        """Refuse a value outside the range; values that are not known yet, such as traced ones, pass."""
+        if not is_known(value) or (value is None and self.optional):
+            return
+        if self.kind == Kind.switch:
+            require(isinstance(value, bool), f"{name} = {value}: must be {self.range}")
+        elif self.kind == Kind.choice:
+            if value not in self.choices:
+                raise unknown(name, value, map(str, self.choices))
+        elif self.is_whole:
+            require(whole(name, value, int(self.low)) < 2**31, f"{name} = {value}: must be below 2^31")
+        else:
+            real = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+            inside = real and self.low <= value <= self.high and not (self.above and value == self.low)
+            must = "lie " if self.high < math.inf else "be "
+            require(inside, f"{name} = {value}: must {must}{self.range}{f' ({self.note})' if self.note else ''}")
+
+    def plain(self, value: Any) -> Any:
+        """A known value as Python's own number of the declared kind."""
+        if not isinstance(value, Real) or isinstance(value, bool):
+            return value
+        return int(value) if self.is_whole else float(value)  # type: ignore[call-overload]
+
+
+def is_known(value: Any) -> bool:
+    """Whether a hyperparameter is a plain value, neither traced nor left open."""
+    return value is None or isinstance(value, Real | str)
+
+
+def _declared(kind: Kind, default: Any, **more: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"parameter": Parameter(kind, default, **more)})
+
+
+def number(
+    default: float,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: bool = False,
+    note: str = "",
+    tuned: Mapping[str, tuple[float, ...]] | None = None,
+    scaled: Scale | None = None,
+) -> Any:
+    """Declare a real number.
+
+    Args:
+        default: Its default.
+        low: The smallest value; with `above`, values lie above it.
+        high: The largest value.
+        above: Whether `low` itself is excluded.
+        note: What the ends of the range mean, for error messages.
+        tuned: The values that `tune` tries, by grid: "paper", "medium", "small". Without them it is not tuned.
+        scaled: What turns a value of a grid into the value that is run, where they differ.
+
+    Returns:
+        A dataclass field.
+    """
+    return _declared(
+        Kind.number, default, low=low, high=high, above=above, note=note, tuned=dict(tuned or {}), scaled=scaled
+    )
+
+
+def step_size(default: float) -> Any:
+    """Declare the step size: positive, set by learning-rate schedules as `lr`, tuned over powers of two."""
+    tuned = {
+        "paper": tuple(2.0**k for k in range(-6, 5)),
+        "medium": (0.25, 1.0, 2.0, 4.0, 8.0, 16.0),
+        "small": (0.25, 1.0, 4.0, 16.0),
+    }
+    return _declared(Kind.number, default, low=0, above=True, role="step size", tuned=tuned)
+
+
+def count(default: int, *, tuned: Mapping[str, tuple[float, ...]] | None = None, scaled: Scale | None = None) -> Any:
+    """Declare a whole number from 1 on that may be traced, such as a period."""
+    return _declared(Kind.counter, default, low=1, tuned=dict(tuned or {}), scaled=scaled)
+
+
+def size(default: int | None, *, optional: bool = False, tuned: Mapping[str, tuple[int, ...]] | None = None) -> Any:
+    """Declare a whole number from 1 on that shapes the program, such as a batch size."""
+    return _declared(Kind.size, default, low=1, optional=optional, tuned=dict(tuned or {}))
+
+
+def switch(default: bool) -> Any:
+    """Declare a choice between true and false."""
+    return _declared(Kind.switch, default)
+
+
+def choice(default: Any, *choices: Any) -> Any:
+    """Declare one of several values."""
+    return _declared(Kind.choice, default, choices=choices)
+
+
+class Part:
+    """The base of estimators and fusions, which are frozen dataclasses: checks the declared hyperparameters.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class damped(Part):
+    ...     rho: float = number(0.5, low=0, high=1)
+    >>> damped(rho=2.0)
+    Traceback (most recent call last):
+    ValueError: rho = 2.0: must lie in [0, 1]
+    """
+
+    def __post_init__(self) -> None:
+        for name, parameter in declared(self).items():
+            parameter.check(name, getattr(self, name))
+
+
+def declared(part: Any) -> dict[str, Parameter]:
+    """The declarations of the hyperparameters of a part or of its class, by name."""
+    return _declarations(part if isinstance(part, type) else type(part))
+
+
+@functools.cache
+def _declarations(kind: Any) -> dict[str, Parameter]:
+    found: dict[str, Parameter] = {}
+    for field in dataclasses.fields(kind):
+        require(
+            "parameter" in field.metadata,
+            f"{field.name} of {kind.__name__} is not declared: write {field.name}: float = number(...), or count, "
+            "size, switch or choice (peerdescent.methods.parameters)",
+        )
+        found[field.name] = field.metadata["parameter"]
+    return found

@@ -1,0 +1,91 @@
+"""Selectors, the texts that name a method: `name[parameter=value,...]`, or `estimator*fusion[...]` for any pair."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+from peerdescent.errors import require, unknown
+from peerdescent.methods.contract import Method, compose
+from peerdescent.methods.estimators import ESTIMATORS
+from peerdescent.methods.fusions import FUSIONS
+from peerdescent.methods.named import METHODS
+from peerdescent.methods.parameters import declared
+
+_SELECTOR = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<values>[^\[\]]*)\])?")
+_WORDS: dict[str, Any] = {"none": None, "true": True, "false": False}
+
+
+def parse(selector: str) -> Method:
+    """The method that `name[parameter=value,...]` or `estimator*fusion[...]` selects.
+
+    >>> parse("gt-hsgd[alpha=0.5,beta=0.01]").numbers
+    {'beta': 0.01, 'alpha': 0.5}
+    >>> parse("hybrid*primal-dual[eta=0.2]").name
+    'hybrid*primal-dual'
+    """
+    name, values = split(selector)
+    if "*" not in name:
+        if name not in METHODS:
+            raise unknown("method", name, [*METHODS, "estimator*fusion"])
+        build, settled = METHODS[name].build, METHODS[name].build().parameters
+        known = list(inspect.signature(build).parameters)
+        # What makes the method this one may be said, so that str(method) can be read back, but not changed.
+        for key in [key for key in values if key in settled and key not in known]:
+            given = values.pop(key)
+            require(
+                given == settled[key], f"{key} = {given}: {name} has {settled[key]}; compose estimator*fusion instead"
+            )
+        _check_names(name, values, known)
+        return build(**values)
+    left, _, right = (part.strip() for part in name.partition("*"))
+    if left not in ESTIMATORS:
+        raise unknown("estimator", left, ESTIMATORS)
+    if right not in FUSIONS:
+        raise unknown("fusion", right, FUSIONS)
+    kinds = ESTIMATORS[left], FUSIONS[right]
+    fields = [list(declared(kind)) for kind in kinds]
+    _check_names(name, values, fields[0] + fields[1])
+    parts = [kind(**{k: v for k, v in values.items() if k in own}) for kind, own in zip(kinds, fields, strict=True)]
+    return compose(*parts)
+
+
+def split(selector: str) -> tuple[str, dict[str, Any]]:
+    """The name and the values in `name[parameter=value,...]`.
+
+    >>> split("gt-hsgd[batch=1]")
+    ('gt-hsgd', {'batch': 1})
+    """
+    match = _SELECTOR.fullmatch(selector.strip())
+    require(match is not None, f"{selector!r} is not of the form name[parameter=value,...]")
+    assert match is not None
+    return match["name"].strip(), _values(match["values"] or "", selector)
+
+
+def _values(text: str, selector: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for item in filter(None, (piece.strip() for piece in text.split(","))):
+        key, equals, value = (piece.strip() for piece in item.partition("="))
+        require(bool(equals), f"{item!r} in {selector!r} is not of the form parameter=value")
+        key = key.replace("-", "_")
+        require(key not in values, f"{key} is given twice in {selector!r}: leave one out")
+        values[key] = _value(value, key)
+    return values
+
+
+def _value(text: str, key: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise ValueError(f"{key} = {text!r}: must be a number, true, false or none")
+
+
+def _check_names(name: str, values: dict[str, Any], known: list[str]) -> None:
+    for key in values:
+        if key not in known:
+            raise unknown(f"parameter of {name}", key, known)

@@ -1,0 +1,105 @@
+"""What a run refuses before it begins, and how it settles its length, its start and its arithmetic."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from peerdescent.errors import require, whole
+from peerdescent.methods.contract import Method
+from peerdescent.networks.network import Network
+from peerdescent.problems.problem import Problem
+from peerdescent.runs.costs import Costs
+
+DIVERGED = 1e3
+"""A loss beyond this many times the first one ends a run."""
+
+
+def check(method: Method, problem: Problem, network: Network) -> None:
+    """Refuse combinations that cannot work, with the reason and a way out."""
+    require(
+        isinstance(method, Method),
+        f"method is a {type(method).__name__}: give a Method, as from peer.methods.gt_hsgd()",
+    )
+    check_kinds(problem, network)
+    require(
+        problem.nodes == network.n,
+        f"the problem has {problem.nodes} nodes and the network {network.n}: partition the data over {network.n}, "
+        f"or build the network with {problem.nodes}",
+    )
+    check_network(method, network)
+
+
+def check_kinds(problem: Any, network: Any) -> None:
+    """Refuse what is not a problem and a network, as when they are given in the wrong order."""
+    require(
+        isinstance(problem, Problem), f"problem is a {type(problem).__name__}: give a Problem, as from peer.problems"
+    )
+    require(isinstance(network, Network), f"network is a {type(network).__name__}: give a Network, as Network(graph)")
+
+
+def check_network(method: Method, network: Network) -> None:
+    """Refuse a network that does not have what the method's fusion needs of W."""
+    needs = method.needs
+    require(
+        network.is_symmetric or not needs.symmetric,
+        f"{method.name} needs a symmetric weight matrix; {network.name} is not symmetric: "
+        "use gt-dsgd or another tracking method, or an undirected graph such as exponential",
+    )
+    if needs.smallest_eigenvalue > -1.0:
+        require(
+            network.smallest_eigenvalue > needs.smallest_eigenvalue,
+            f"{method.name} needs the smallest eigenvalue of W above {needs.smallest_eigenvalue:.3g}; {network.name} "
+            f"has {network.smallest_eigenvalue:.3g}: use lazy weights, which keep it above 0",
+        )
+    require(
+        network.period == 1 or not needs.static,
+        f"{method.name} needs weights that do not change; {network.name} has a period of {network.period}: "
+        "use a static network, or a method such as gt-dsgd",
+    )
+
+
+def check_seed(seed: Any) -> int:
+    """The seed as an int."""
+    seed = whole("seed", seed, 0)
+    require(seed < 2**32, f"seed = {seed}: must lie in 0..2^32 - 1")
+    return seed
+
+
+def diverged(loss: float, first: float) -> bool:
+    """Whether a loss means that a run has gone wrong, given the loss at x_0."""
+    return not math.isfinite(loss) or (first != 0 and loss > DIVERGED * abs(first))
+
+
+def matrix_precision(precision: int | str) -> tuple[np.dtype[Any], str]:
+    """The type of the vectors, and what matrix products may do with them: float32 means float32 unless asked."""
+    require(precision in (32, 64, "tf32"), f"precision = {precision!r}: must be 32, 64 or 'tf32'")
+    return np.dtype("float64" if precision == 64 else "float32"), "tensorfloat32" if precision == "tf32" else "highest"
+
+
+def total_steps(costs: Costs, problem: Problem, steps: int | None, epochs: float | None) -> int:
+    """The number of iterations, from exactly one of `steps` and `epochs`."""
+    require((steps is None) != (epochs is None), f"steps = {steps}, epochs = {epochs}: give exactly one of them")
+    if steps is not None:
+        return whole("steps", steps, 1)
+    assert epochs is not None
+    require(isinstance(epochs, Real) and 0 < epochs < math.inf, f"epochs = {epochs}: must be positive and finite")
+    require(problem.samples is not None, f"{problem.name} has no epochs, since its samples never end: give steps")
+    assert problem.samples is not None
+    return costs.steps_within(epochs * problem.samples)
+
+
+def starting_point(x0: Any, problem: Problem, dtype: Any) -> np.ndarray:
+    """x_0 (n, p), from what the user gave."""
+    shape = (problem.nodes, problem.dimension)
+    if x0 is None:
+        x0 = problem.start if problem.start is not None else np.zeros(problem.dimension)
+    x0 = np.asarray(x0, dtype)
+    require(
+        x0.shape in (shape, shape[1:]), f"x0 has shape {x0.shape}: must be {shape[1:]}, or {shape} for a point a node"
+    )
+    require(bool(np.isfinite(x0).all()), "x0 has values that are not finite: give a finite starting point")
+    return np.broadcast_to(x0, shape).copy()

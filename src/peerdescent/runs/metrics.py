@@ -1,0 +1,209 @@
+"""Metrics, each an object that knows its name, label, axis, format, cost and function.
+
+The columns of a trace are such objects, and so are a user's own. The trace, the console, figures and the report read
+them; nothing else lists the columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from peerdescent.errors import require
+from peerdescent.problems.problem import Problem
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a metric may look at: the iterates, the method's state, F where it was evaluated, and the counts so far."""
+
+    problem: Problem
+    step: int
+    x: np.ndarray
+    """The iterates (n, p)."""
+    x_mean: np.ndarray
+    """Their mean (p,)."""
+    state: Any
+    """The method's state, None before iteration 0."""
+    values: np.ndarray
+    """F (k,) at the mean and, if a metric asked for it, at each node's iterate."""
+    grads: np.ndarray
+    """The gradients of F (k, p) there."""
+    gradients: float
+    rounds: int
+    bytes: float
+    seconds: float
+
+
+class Cost(IntEnum):
+    """At how many points a metric needs F and its gradient."""
+
+    nothing = 0
+    mean = 1
+    """At the mean of the iterates."""
+    nodes = 2
+    """At every node's iterate as well."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column of a trace."""
+
+    name: str
+    label: str = ""
+    """The label of its axis in a figure, with mathematics as matplotlib writes it; by default the name."""
+    title: str = ""
+    """The same in plain text, for pages and tables; by default the name."""
+    log: bool = False
+    """Whether its axis is logarithmic."""
+    format: str = ".2e"
+    """How a value is printed; "B" stands for bytes with a prefix."""
+    cost: Cost = Cost.nothing
+    function: Callable[[Snapshot], float] | None = field(default=None, compare=False, repr=False)
+    """None for a metric that was read from a file."""
+
+    def __post_init__(self) -> None:
+        for attribute in ("label", "title"):
+            object.__setattr__(self, attribute, getattr(self, attribute) or self.name)
+
+    def look(self) -> dict[str, Any]:
+        """All but cost and function, as a run folder stores it."""
+        return {"name": self.name, "label": self.label, "title": self.title, "log": self.log, "format": self.format}
+
+
+def metric(
+    function: Callable[..., Any],
+    name: str | None = None,
+    *,
+    model: bool = False,
+    label: str = "",
+    title: str = "",
+    log: bool = False,
+    format: str = ".4g",
+) -> Metric:
+    """A metric of your own, for `peer.run(..., metrics=[...])`.
+
+    Args:
+        function: Returns a number, given the mean iterate (p,), the iterates (n, p) and the problem; with `model`,
+            given the parameters at the mean iterate, as the problem's `unflatten` makes them.
+        name: The column's name; by default the function's.
+        model: Whether the function takes the parameters of a model.
+        label: The label of its axis in figures.
+        title: The same in plain text.
+        log: Whether its axis is logarithmic.
+        format: How a value is printed.
+
+    Returns:
+        The metric, a column of the trace.
+
+    >>> import peerdescent as peer
+    >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
+    >>> largest = peer.metric(lambda x_mean, x, problem: abs(x_mean).max(), "largest entry")
+    >>> network = peer.Network(peer.topology.ring(4))
+    >>> trace = peer.run(peer.methods.dsgd(), problem, network, steps=10, record=1, metrics=[largest])
+    >>> bool(trace.table["largest entry"].iloc[-1] == abs(trace.x_mean).max())
+    True
+    """
+    require(
+        callable(function), f"a metric needs a function, and {function!r} is none: give one of (x_mean, x, problem)"
+    )
+    name = str(getattr(function, "__name__", "")) if name is None else name
+    require(bool(name) and name != "<lambda>", "the metric has no name: give one, as in metric(function, 'accuracy')")
+
+    def value(seen: Snapshot) -> float:
+        if not model:
+            return float(function(seen.x_mean, seen.x, seen.problem))
+        unflatten = seen.problem.unflatten
+        return float(function(seen.x_mean if unflatten is None else unflatten(seen.x_mean)))
+
+    return Metric(name, label, title, log, format, function=value)
+
+
+def _squares(grads: np.ndarray) -> np.ndarray:
+    """The squared norms of rows, summed in float64."""
+    return np.einsum("kp,kp->k", grads, grads, dtype=float)
+
+
+def _consensus(seen: Snapshot) -> float:
+    away = seen.x - seen.x.mean(axis=0, dtype=float)
+    return float(np.einsum("np,np->", away, away) / len(away))
+
+
+def _tracking(seen: Snapshot) -> float:
+    """||mean(y_{t+1}) - mean(v_t)||, NaN for a fusion without a tracker."""
+    tracked = getattr(seen.state, "fusion", None)
+    if tracked is None or not hasattr(tracked, "y"):
+        return math.nan
+    y, v = (np.asarray(a, dtype=float).mean(axis=0) for a in (tracked.y, tracked.v))
+    return float(np.linalg.norm(y - v))
+
+
+def _epoch(seen: Snapshot) -> float:
+    return seen.gradients / seen.problem.samples if seen.problem.samples else math.nan
+
+
+METRICS: Mapping[str, Metric] = {
+    each.name: each
+    for each in (
+        Metric("step", "steps", "steps", format=",.0f", function=lambda seen: seen.step),
+        Metric("epoch", "epochs", "epochs", format=".2f", function=_epoch),
+        Metric(
+            "loss", r"loss $F(\bar{x})$", "loss F(x̄)", format="#.6g", cost=Cost.mean,
+            function=lambda seen: float(seen.values[0]),
+        ),
+        Metric(
+            "grad_norm", r"gradient norm $\|\nabla F(\bar{x})\|$", "gradient norm ‖∇F(x̄)‖", log=True, cost=Cost.mean,
+            function=lambda seen: math.sqrt(_squares(seen.grads[:1])[0]),
+        ),
+        Metric(
+            "stationarity", r"stationarity $\frac{1}{n}\sum_i\|\nabla F(x^i)\|^2$", "stationarity mean ‖∇F(xⁱ)‖²",
+            log=True, cost=Cost.nodes,
+            function=lambda seen: float(_squares(seen.grads[1:]).mean()),
+        ),
+        Metric(
+            "consensus", r"consensus error $\frac{1}{n}\sum_i\|x^i-\bar{x}\|^2$", "consensus error", log=True,
+            function=_consensus,
+        ),
+        Metric("tracking", "tracking error", "tracking error", log=True, function=_tracking),
+        Metric("gradients", "gradients of a node", "gradients of a node", format=",.0f",
+               function=lambda seen: seen.gradients),
+        Metric("rounds", "rounds of communication", "rounds of communication", format=",.0f",
+               function=lambda seen: seen.rounds),
+        Metric("bytes", "sent by a node, on average", "bytes sent by a node, on average", format="B",
+               function=lambda seen: seen.bytes),
+        Metric("seconds", "seconds", "seconds", format=".2f", function=lambda seen: seen.seconds),
+    )
+}  # fmt: skip
+"""The columns of every trace, in their order."""
+
+
+def own_metrics(given: Iterable[Metric | Callable[..., Any]]) -> tuple[Metric, ...]:
+    """The metrics that a user gave, functions made metrics, names checked."""
+    require(
+        not callable(given) and not isinstance(given, Metric) and isinstance(given, Iterable),
+        "metrics is not a list: give metrics=[...]",
+    )
+    found = [one if isinstance(one, Metric) else metric(one) for one in given]
+    names = [one.name for one in found]
+    for name in names:
+        require(name not in METRICS, f"metric {name!r} has the name of a column that every trace has: give another")
+        require(names.count(name) == 1, f"two metrics are called {name!r}: give one of them another name")
+    return tuple(found)
+
+
+def measure(metrics: Sequence[Metric], seen: Snapshot) -> dict[str, float]:
+    """The value of each metric; an error in a function of the user's names its metric and step."""
+    row = {}
+    for one in metrics:
+        try:
+            assert one.function is not None
+            row[one.name] = one.function(seen)
+        except Exception as error:
+            error.add_note(f"in metric {one.name!r}, at step {seen.step}")
+            raise
+    return row

@@ -1,0 +1,17 @@
+"""Algorithm 1's output x_tilde: an iterate chosen uniformly over all nodes and steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def visited(seed: int, start: int, end: int, nodes: int) -> tuple[int, int] | None:
+    """Whether x_tilde moves to an iterate of steps start + 1..end, and to which (step, node).
+
+    Reservoir sampling over recording intervals: whenever the run stops, x_tilde is uniform over all nodes and all steps
+    so far, 0 included.
+    """
+    rng = np.random.default_rng([seed, end, 0x71DE])
+    if rng.random() >= (end - start) / (end + 1):
+        return None
+    return int(rng.integers(start + 1, end + 1)), int(rng.integers(nodes))

@@ -1,0 +1,181 @@
+"""What a run records: rows of metrics, and the last recorded state, which an interruption leaves whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pandas as pd
+
+from peerdescent.engines.contract import Engine
+from peerdescent.errors import require
+from peerdescent.problems.problem import Problem
+from peerdescent.runs import checkpoint
+from peerdescent.runs.checks import diverged
+from peerdescent.runs.costs import Costs
+from peerdescent.runs.metrics import METRICS, Cost, Metric, Snapshot, measure
+from peerdescent.runs.trace import Identity, Status, Trace
+
+
+class Record(NamedTuple):
+    """All rows so far, and the iterates, x_tilde and state of the last one."""
+
+    rows: list[dict[str, float]]
+    x: np.ndarray
+    x_tilde: np.ndarray
+    state: Any
+
+
+class Recorder:
+    """Advances an engine from record to record.
+
+    `last` is replaced in one assignment, so that an interruption at any moment leaves a whole record.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        problem: Problem,
+        costs: Costs,
+        dtype: Any,
+        x0: np.ndarray,
+        identity: Identity,
+        metrics: Sequence[Metric],
+        stationarity: bool,
+    ) -> None:
+        self.engine, self.problem, self.costs, self.dtype, self.x0 = engine, problem, costs, dtype, x0
+        self.identity, self.compiling, self.own = identity, 0.0, tuple(metrics)
+        self.metrics = [one for one in (*METRICS.values(), *metrics) if stationarity or one.cost < Cost.nodes]
+        self.at_nodes = any(one.cost == Cost.nodes for one in self.metrics)
+        self.last = Record([], x0, x0[0], None)
+
+    @property
+    def loss(self) -> float:
+        """The last one recorded."""
+        return self.last.rows[-1]["loss"]
+
+    @property
+    def step(self) -> int:
+        """The last one recorded."""
+        return int(self.last.rows[-1]["step"])
+
+    def warm_up(self) -> None:
+        """Compile everything."""
+        clock = time.perf_counter()
+        self.engine.warm_up(self.x0, 1 + len(self.x0) * self.at_nodes)
+        self.compiling = time.perf_counter() - clock
+
+    def begin(self, move: tuple[int, int] | None) -> None:
+        """Record x_0."""
+        assert move is not None
+        self._record(0, self.x0, None, self.x0[move[1]].copy(), 0.0)
+
+    def restore(self, earlier: Trace | None, folder: Path | None) -> bool:
+        """Continue an earlier trace, or the newest checkpoint that every process has; False where there is neither.
+
+        Where both are there, the one with more steps is continued.
+        """
+        if earlier is not None:
+            self._check_same(asdict(earlier.identity), [str(name) for name in earlier.table.columns])
+            require(
+                earlier.status != Status.diverged, "cannot resume a run that diverged: start again with a smaller step"
+            )
+        newest = -1 if folder is None else self._newest(folder)
+        if newest >= (0 if earlier is None else earlier.steps):
+            assert folder is not None
+            self._restore_checkpoint(folder, newest)
+        elif earlier is not None:
+            self._restore_trace(earlier)
+        return bool(self.last.rows)
+
+    def _restore_trace(self, trace: Trace) -> None:
+        state = None
+        if trace.state is not None:
+            structure = jax.tree.structure(self.engine.start(self.x0))
+            state = jax.tree.unflatten(structure, [np.array(leaf) for leaf in jax.tree.leaves(trace.state)])
+        rows: Any = trace.table.to_dict("records")
+        self.last = Record(rows, trace.x, trace.x_tilde, state)
+
+    def _newest(self, folder: Path) -> int:
+        """The newest step whose checkpoint is whole in every process; -1 where there is none."""
+        own = np.array(checkpoint.steps(folder), dtype=np.int64)
+        # Any number of them: processes first say how many, so that all send arrays of one length.
+        most = int(np.max(self.engine.gather(np.array([len(own)]))))
+        padded = np.concatenate([own, np.full(most - len(own), -1)])
+        everywhere = np.asarray(self.engine.gather(padded)).reshape(-1, most) if most else np.zeros((1, 0))
+        return int(max(set.intersection(*(set(row) for row in everywhere.tolist())) | {-1}))
+
+    def _restore_checkpoint(self, folder: Path, step: int) -> None:
+        arrays, facts = checkpoint.load(folder, step)
+        self._check_same(facts["identity"], list(facts["rows"][0]))
+        like = self.engine.start(self.x0)
+        local = [arrays[f"state/{k}"] for k in range(len(jax.tree.leaves(like)))]
+        state = self.engine.gather(jax.tree.unflatten(jax.tree.structure(like), local))
+        self.last = Record(facts["rows"], state.x, arrays["x_tilde"], state)
+
+    def save(self, folder: Path) -> None:
+        """Write what this process needs to go on from the last record."""
+        local = jax.tree.leaves(self.engine.scatter(self.last.state))
+        arrays = {f"state/{k}": np.asarray(leaf) for k, leaf in enumerate(local)} | {"x_tilde": self.last.x_tilde}
+        checkpoint.save(folder, self.step, arrays, {"identity": asdict(self.identity), "rows": self.last.rows})
+
+    def _check_same(self, earlier: dict[str, Any], columns: list[str]) -> None:
+        for name, mine in asdict(self.identity).items():
+            theirs = earlier[name]
+            require(mine == theirs, f"cannot resume: {name} is {mine!r} here and was {theirs!r} in the earlier run")
+        here, there = ([name for name in names if name not in METRICS] for names in (self._columns, columns))
+        require(here == there, f"cannot resume: the metrics added are {here} here and were {there} in the earlier run")
+
+    @property
+    def _columns(self) -> list[str]:
+        return [*METRICS, *(one.name for one in self.own)]
+
+    def advance(self, until: int, move: tuple[int, int] | None) -> None:
+        """Run to the next record; `move` is a (step, node) before it that x_tilde becomes."""
+        x_tilde, seconds, step = self.last.x_tilde, self.last.rows[-1]["seconds"], self.step
+        state = None if self.last.state is None else self.engine.scatter(self.last.state)
+        for stop in sorted({until, *(move or ())[:1]}):
+            clock = time.perf_counter()
+            if state is None:
+                state, step = self.engine.start(self.x0), 1
+            state = self.engine.advance(state, step, stop)
+            seconds += time.perf_counter() - clock
+            step = stop
+            if move and stop == move[0]:
+                x_tilde = self.engine.gather(state.x)[move[1]].copy()
+        gathered = self.engine.gather(state)
+        self._record(until, gathered.x, gathered, x_tilde, seconds)
+
+    def _record(self, step: int, x: np.ndarray, state: Any, x_tilde: np.ndarray, seconds: float) -> None:
+        with np.errstate(all="ignore"):  # a run that diverges has values that are not finite, and its status says so
+            mean = x.mean(axis=0)
+            values, grads = self.engine.evaluate(np.vstack([mean, x]) if self.at_nodes else mean[None])
+            seen = Snapshot(
+                problem=self.problem,
+                step=step,
+                x=x,
+                x_mean=mean,
+                state=state,
+                values=values,
+                grads=grads,
+                gradients=float(self.costs.gradients(step)),
+                rounds=int(self.costs.rounds(step)),
+                bytes=float(self.costs.vectors(step)) * self.problem.dimension * self.dtype.itemsize,
+                seconds=seconds,
+            )
+            row = dict.fromkeys(self._columns, float("nan")) | measure(self.metrics, seen)
+        self.last = Record([*self.last.rows, row], x, x_tilde, state)
+
+    def diverged(self) -> bool:
+        """Whether the last loss says that the run has gone wrong."""
+        return diverged(self.loss, self.last.rows[0]["loss"])
+
+    def trace(self, status: Status, message: str = "") -> Trace:
+        """What was recorded."""
+        rows, x, x_tilde, state = self.last
+        return Trace(pd.DataFrame(rows), x, x_tilde, status, self.identity, message, self.compiling, state, self.own)

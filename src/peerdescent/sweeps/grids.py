@@ -1,0 +1,84 @@
+"""Grids of hyperparameters: those that a user writes, and the tuning grids that parts of methods declare."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from peerdescent.errors import require, unknown
+from peerdescent.methods.estimators import BATCHES
+from peerdescent.methods.named import METHODS
+from peerdescent.methods.parameters import Kind
+from peerdescent.methods.selectors import parse
+
+__all__ = ["BATCHES", "GRIDS", "configurations_of", "tuning_grid"]
+
+GRIDS = ("paper", "medium", "small")
+"""The sizes of tuning grids; a hyperparameter declares its values for each."""
+
+
+def configurations_of(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """All combinations of a mapping's lists, or the mappings of a list, checked to have the same parameters."""
+    if isinstance(grid, Mapping):
+        axes = {name: list(values) if isinstance(values, Iterable) else [values] for name, values in grid.items()}
+        for name, values in axes.items():
+            require(bool(values), f"{name} = []: give at least one value")
+        found = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    else:
+        found = [dict(one) for one in grid]
+    require(bool(found), "the grid is empty: give at least one configuration")
+    names = set(found[0])
+    for one in found:
+        require(set(one) == names, f"{one} does not have the parameters {sorted(names)} of the first configuration")
+    return [{name: plain(one[name]) for name in found[0]} for one in found]
+
+
+def plain(value: Any) -> Any:
+    """Python's own number instead of NumPy's."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def tuning_grid(method: str, samples: float | None, size: str = "paper", **fixed: Any) -> list[dict[str, Any]]:
+    """The configurations of a tuning grid for a named method, or for estimator*fusion.
+
+    Every hyperparameter that declares values for that size of grid is varied. In the paper's grid, minibatches, large
+    batches and the batch of gt-hsgd at t = 0 are from {1, 4, 8, ..., 1024}; periods are m/20b, m/19b, ..., m/b, 2m/b,
+    ..., 20m/b, rounded and at least 1.
+
+    Args:
+        method: Its name.
+        samples: m, the samples a node holds; None where they never end.
+        size: "paper", "medium" or "small".
+        fixed: Hyperparameters that are not varied: `batch=1` makes gt-hsgd that of Algorithm 1.
+
+    Returns:
+        A list of mappings from hyperparameters to values.
+
+    >>> [len(tuning_grid(name, 2442)) for name in ("gt-hsgd", "gt-dsgd", "d-get")]
+    [11000, 110, 42900]
+    >>> len(tuning_grid("gt-hsgd", 2442, batch=1)), len(tuning_grid("d-get", 2442, "small"))
+    (1100, 8)
+    """
+    if size not in GRIDS:
+        raise unknown("grid", size, GRIDS)
+    built = parse(method)
+    known = inspect.signature(METHODS[method].build).parameters if method in METHODS else built.parameters
+    for name in fixed:
+        if name not in known:
+            raise unknown(f"parameter of {method}", name, known)
+    declared = {name: built.declared[name] for name in known}
+    axes = {name: p.tuned[size] for name, p in declared.items() if size in p.tuned}
+    axes |= {name: (value,) for name, value in fixed.items()}
+
+    def rank(name: str) -> tuple[bool, bool, bool]:
+        """The step size first, then other numbers, then sizes."""
+        parameter = declared[name]
+        return parameter.role == "", parameter.kind == Kind.size, not parameter.is_traced
+
+    order = sorted(axes, key=rank)
+    rows = [dict(zip(order, values, strict=True)) for values in itertools.product(*(axes[name] for name in order))]
+    # Values in units of others, such as periods in parts of an epoch.
+    scaled = {name: p.scaled for name, p in declared.items() if name in axes and name not in fixed and p.scaled}
+    return [row | {name: scale(row[name], row, samples) for name, scale in scaled.items()} for row in rows]
