@@ -102,15 +102,15 @@ def speedup(
 ) -> Needed:
     """Gradients a node needs for E||grad F|| <= epsilon, for growing n; the paper's linear speed-up is a slope of -1.
 
-    By default all nodes draw from one distribution, so that L, the variance and F are the same for every n. With a
-    `spread` nodes differ; L and F stay the same for every n, but the variance grows with n, since the planted
-    coefficients of n nodes lie spread^2 (n - 1) / n from their mean, in each feature: a single node has none to differ
-    from. The slope's confidence interval is from 2,000 bootstrap samples of the seeds.
+    By default all nodes draw from one distribution. With a `spread` they differ: in the mean over nodes and features,
+    the squares of their planted coefficients' distances to the common ones are spread^2, exactly and for every n but 1,
+    which is left out. Either way F, L and the mean variance at any x are the same for all n. The slope's confidence
+    interval is from 2,000 bootstrap samples of the seeds.
 
     Args:
         scale: "tiny", "quick" or "full": sizes, lengths and seeds.
         out: folder for the tables and the figure, by default runs/speedup; runs that are there are not repeated.
-        spread: how far apart the nodes' planted coefficients are.
+        spread: how far the nodes' planted coefficients are from their mean.
         each: what maps a function over the runs, such as `map` of a pool of processes.
         progress: as for `run`.
         note: is called with a line on what was written.
@@ -119,12 +119,14 @@ def speedup(
         The gradients needed, the slopes, and all measurements.
     """
     size, folder = _scale(scale), _folder(out, "speedup")
-    wanted = [(graph, n, total // n) for graph in SPEEDUP_GRAPHS for n in size.nodes for total in size.budgets]
-    gaps = _measure(wanted, size, folder, spread, each, progress, "speedup")
+    require(0 <= spread < math.inf, f"spread = {spread:g}: must be a number of at least 0")
+    sizes = [n for n in size.nodes if n > 1 or spread == 0]
+    wanted = [(graph, n, total // n) for graph in SPEEDUP_GRAPHS for n in sizes for total in size.budgets]
+    gaps = _measure(wanted, size, folder, _Run(spread, exact=True), each, progress, "speedup")
     rows, slopes = [], []
     for graph in SPEEDUP_GRAPHS:
         for epsilon in size.speedup_epsilons:
-            curves = {n: _curve(gaps, graph, n) for n in size.nodes}
+            curves = {n: _curve(gaps, graph, n) for n in sizes}
             found = {n: _needed(*curve, epsilon) for n, curve in curves.items()}
             rows += [{"topology": graph, "epsilon": epsilon, "nodes": n, "gradients": g} for n, g in found.items()]
             slopes.append({"topology": graph, "epsilon": epsilon, **_slope(curves, epsilon)})
@@ -154,7 +156,7 @@ def independence(
     """
     size, folder = _scale(scale), _folder(out, "topology")
     wanted = [(graph, NODES, steps) for graph in GRAPHS for steps in size.steps]
-    gaps = _measure(wanted, size, folder, 1.0, each, progress, "topology")
+    gaps = _measure(wanted, size, folder, _Run(1.0, exact=False), each, progress, "topology")
     constants = theory.constants(_problem(NODES, 1.0))
     lambdas = gaps.groupby("topology")["lambda"].first()
     rows = []
@@ -187,7 +189,11 @@ def _folder(out: str | Path | None, name: str) -> Path:
     return folder
 
 
-def _problem(nodes: int, spread: float) -> Problem:
+def _problem(nodes: int, spread: float, exact: bool = False) -> Problem:
+    """The stream; `exact` makes the root mean square of the nodes' distances to their mean `spread`, not about that."""
+    if exact and spread:
+        planted = streaming(nodes, FEATURES, spread=1.0).data.planted
+        spread /= float((planted - planted.mean(axis=0)).std())
     return streaming(nodes, FEATURES, noise=NOISE, spread=spread, strength=STRENGTH)
 
 
@@ -195,20 +201,20 @@ def _measure(
     wanted: Iterable[tuple[str, int, int]],
     size: Scale,
     folder: Path,
-    spread: float,
+    run_of: _Run,
     each: Callable[..., Iterable[Any]],
     progress: Any,
     label: str,
 ) -> pd.DataFrame:
     """The gap of every graph, number of nodes, T and seed; what is in the folder already is not measured again."""
-    about = {"problem": "streaming", "features": FEATURES, "noise": NOISE, "strength": STRENGTH, "spread": spread}
+    about = {"problem": "streaming", "features": FEATURES, "noise": NOISE, "strength": STRENGTH, **run_of._asdict()}
     store = Store(folder, "gaps", about, KEY)
     keys = [(*what, seed, size.points) for what in wanted for seed in range(1, size.seeds + 1)]
     missing = [key for key in keys if store.get(key) is None]
     bar = choose(progress)
     bar.begin(label, len(missing))
     try:
-        for done, (key, row) in enumerate(zip(missing, each(_Run(spread), missing), strict=True)):
+        for done, (key, row) in enumerate(zip(missing, each(run_of, missing), strict=True)):
             store.add({**dict(zip(KEY, key, strict=True)), **row})
             store.save()
             bar.update(done + 1, math.sqrt(row["gap"]))
@@ -222,11 +228,12 @@ class _Run(NamedTuple):
     """Measures the run of a key; an object, so that it can be sent to another process."""
 
     spread: float
+    exact: bool
 
     def __call__(self, key: tuple[str, int, int, int, int]) -> dict[str, float]:
         graph, n, steps, seed, points = key
         network = Network(topology.build(graph, n)) if n > 1 else Network([[1.0]])
-        gradients, gap = _gap(_problem(n, self.spread), network, steps, seed, points)
+        gradients, gap = _gap(_problem(n, *self), network, steps, seed, points)
         return dict(zip(MEASURED, (network.lam, gradients, gap), strict=True))
 
 
