@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test bench docs clean
+.PHONY: demo test test-long bench docs clean
 
 demo: .venv/.runtime
 	$(BIN)/peerdescent compare --config examples/demo.toml --out demo
@@ -13,8 +13,13 @@ test: .venv/.developer
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 	$(BIN)/python benchmarks/step.py --check
+
+# The same tests with random examples, which `make test` draws alike every time, and many more of them.
+test-long: .venv/.developer
+	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -n 2 --dist loadfile --timeout 3600
 
 bench: .venv/.runtime
 	$(BIN)/python benchmarks/step.py
@@ -34,7 +39,8 @@ docs: .venv/.developer
 
 .venv/.developer: .venv/.runtime
 	$(INSTALL) '.[dev,docs]'
+	@bash tests/browser/setup.sh
 	@touch $@
 
 clean:
-	rm -rf .venv build demo docs/_build src/*.egg-info
+	rm -rf .venv build demo docs/_build src/*.egg-info tests/browser/node_modules

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 
-import children
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import settings
 
+import children
 import peerdescent as peer
 from peerdescent.engines.registry import engine_class
+from peerdescent.problems.keys import below, node_keys
 
 children.restore_signals()
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
@@ -107,8 +110,6 @@ def small_streaming(nodes: int = 6):
 
 
 def _mlp(params, batch):
-    import jax.numpy as jnp
-
     features, labels = batch
     hidden = jnp.tanh(features @ params["in"] + params["bias"])
     return jnp.mean(jax.nn.softplus(-labels * (hidden @ params["out"])))
@@ -126,6 +127,16 @@ PROBLEMS = {
     "streaming": small_streaming,
     "loss": small_loss,
 }
+
+
+@cache
+def drawn(seed: int, nodes: int, samples: int, batch: int, steps: int) -> np.ndarray:
+    """The rows that the package draws in iterations 0, ..., steps - 1, of as many samples a node (steps, n, batch)."""
+
+    def draw(seed, t):
+        return jax.vmap(lambda key: below(key, jnp.asarray(samples), batch))(node_keys(seed, jnp.arange(nodes), t))
+
+    return np.asarray(jax.jit(jax.vmap(draw, (None, 0)))(jnp.uint32(seed), jnp.arange(steps)))
 
 
 def states(method, problem, network, steps: int, *, seed: int = 0, x0=None, engine: str = "stacked") -> Iterator:

@@ -22,3 +22,21 @@ def test_tables_fit_the_terminal(width):
         assert "0.123456" in first.split()
         assert {"1.23", "GB", "1234.50"} <= set(first.split())
         assert layout is console.trace or first.startswith("gt-hsgd[alpha=0.5,")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "shown"),
+    [
+        ("loss", 0.5, "0.500000"),
+        ("grad_norm", 0.00123, "1.23e-03"),
+        ("rounds", 1234567, "1,234,567"),
+        ("bytes", 1234567.0, "1.23 MB"),
+        ("tracking", float("nan"), "-"),
+        ("method", "dsgd[alpha=1,batch=2]", "dsgd[alpha=1, batch=2]"),
+        ("configurations", 2187, "2,187"),
+        ("test_accuracy", 0.91234567, "0.912346"),
+        ("exponent assumed", True, "yes"),
+    ],
+)
+def test_a_cell_has_the_format_of_its_column(column, value, shown):
+    assert console.cell(column, value) == shown

@@ -25,7 +25,7 @@ import peerdescent as peer
 from peerdescent import experiment as config
 from peerdescent.cli import main as cli
 from peerdescent.engines import ENGINES
-from peerdescent.runs.record import COLUMNS
+from peerdescent.runs.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -121,10 +121,7 @@ def test_command_lines_are_understood(page, elsewhere):
         command = group.commands[words[0]]
         parameters = command.make_context(words[0], words[1:]).params
         if words[0] in ("run", "compare"):
-            given = {name: value for name, value in parameters.items() if name in config._kinds() and value is not None}
-            config.settle(
-                {}, {name: config.number(name, value, config._kinds()[name]) for name, value in given.items()}
-            )
+            config.settle({}, {name: parameters[name] for name in config.KINDS if parameters[name] is not None})
         for selector in parameters.get("methods") or [parameters.get("method")]:
             assert selector is None or peer.methods.parse(selector)
         if parameters.get("topology"):
@@ -228,7 +225,7 @@ def test_lists_are_complete():
         first = [name.partition("(")[0] for name in rows(page)]
         assert set(names) <= set(first), set(names) - set(first)
     shown = (ROOT / "docs/methods.md").read_text()
-    assert not [column for column in COLUMNS if f"`{column}`" not in shown]
+    assert not [column for column in METRICS if f"`{column}`" not in shown]
 
 
 def test_the_table_of_data_is_right():

@@ -10,10 +10,10 @@ import pytest
 
 import peerdescent as peer
 from conftest import PROBLEMS, small_logistic
-from peerdescent.engines import fleet, many
+from peerdescent.engines import fleet, routing
 from peerdescent.engines.gpu import kernel, tiles
 from peerdescent.methods import METHODS
-from peerdescent.methods.contract import fixed
+from peerdescent.methods.parameters import size
 
 RING = peer.Network(peer.topology.ring(6))
 GRIDS = {
@@ -106,7 +106,7 @@ def test_what_it_does_not_support_is_left_to_the_plain_program():
     class gossip(peer.fusions.consensus):
         """Mixes several times: a size that shapes the program."""
 
-        rounds: int = fixed(3)
+        rounds: int = size(3)
 
         def step(self, x, v, memory, net):
             for _ in range(self.rounds):
@@ -123,7 +123,9 @@ def test_who_runs_a_sweep(monkeypatch):
     def chosen(methods, problem=None, precision="highest"):
         members = [fleet.Member(method, 0, (2,)) for method in methods]
         with jax.default_matmul_precision(precision):
-            return type(many(members, problem or small_logistic(), RING, np.zeros((6, 5), np.float32), single))
+            return type(
+                routing.fleet_for(members, problem or small_logistic(), RING, np.zeros((6, 5), np.float32), single)
+            )
 
     assert chosen([peer.methods.gt_hsgd(), peer.methods.gt_hsgd(batch=9)]) is kernel.Kernel
     assert chosen([peer.methods.gt_hsgd()], precision="tensorfloat32") is fleet.Fleet
@@ -144,7 +146,7 @@ def test_who_runs_a_sweep(monkeypatch):
 
 
 def test_a_sweep_by_the_kernel_equals_runs(monkeypatch):
-    monkeypatch.setattr("peerdescent.engines.many", kernel.Kernel)
+    monkeypatch.setattr("peerdescent.sweeps.sweeping.fleet_for", kernel.Kernel)
     problem, grid = small_logistic(), {"alpha": [0.1, 0.4, 1e30], "period": [2, 7], "batch": [1, 3], "large_batch": [5]}
     table = peer.sweep("d-get", grid, problem, RING, epochs=6, at=[3], seed=[0, 4])
     assert (table.loc[table["alpha"] == 1e30, "status"] == "diverged").all()

@@ -6,7 +6,8 @@ from matplotlib.colors import to_rgba
 
 from made_traces import grid, pixels
 from peerdescent import figures as plot
-from peerdescent.sweeps.sweeping import best
+from peerdescent.figures.heatmaps import TICKS, _luminance
+from peerdescent.sweeps.seeds import best
 
 
 def drawn(figure):
@@ -87,7 +88,7 @@ def test_numbers_can_be_read_on_their_cells():
     colours = {text.get_color() for text in figure.axes[0].texts}
     assert colours == {"black", "white"}
     for text in figure.axes[0].texts:
-        behind, ink = plot._luminance(mesh.to_rgba(float(text.get_text()))), plot._luminance(to_rgba(text.get_color()))
+        behind, ink = _luminance(mesh.to_rgba(float(text.get_text()))), _luminance(to_rgba(text.get_color()))
         assert (max(behind, ink) + 0.05) / (min(behind, ink) + 0.05) > 4.5
 
 
@@ -102,7 +103,7 @@ def test_one_cell_and_many(tmp_path):
     plot.save(plot.heatmap(grid(alpha=[1], beta=[2]), "alpha", "beta"), tmp_path / "a.png")
     figure = plot.heatmap(grid(alpha=range(90), beta=range(10)), "alpha", "beta")
     assert not figure.axes[0].texts
-    assert len(figure.axes[0].get_xticks()) <= plot.TICKS
+    assert len(figure.axes[0].get_xticks()) <= TICKS
     assert pixels(figure, tmp_path / "b.png").var() > 10
 
 

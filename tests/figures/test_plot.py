@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import peerdescent
 from made_traces import grid, make, pixels, seeds
 from peerdescent import Network, topology
 from peerdescent import figures as plot
+from peerdescent.runs.metrics import Metric
 from peerdescent.runs.trace import Status
 
 
@@ -221,6 +223,36 @@ def test_a_steep_start_does_not_flatten_the_end():
     assert low < 0 < 1 < high
 
 
+def climbing(count=1, **changes):
+    """Traces with a metric of the user's own, which climbs."""
+    made = [make(accuracy=np.linspace(0.1, 0.9, 20) + 0.02 * k, cost=np.geomspace(1, 100, 20)) for k in range(count)]
+    about = (Metric("cost", "cost $c$", log=True), Metric("accuracy", "accuracy $a$"))
+    return [dataclasses.replace(trace, metrics=about, **changes) for trace in made]
+
+
+def test_a_metric_of_the_user(tmp_path):
+    figure = plot.curves({"a": climbing(3)}, [("epoch", "accuracy"), ("bytes", "cost")])
+    accuracy, cost = figure.axes
+    assert (accuracy.get_ylabel(), cost.get_ylabel()) == ("accuracy $a$", "cost $c$")
+    assert (accuracy.get_yscale(), cost.get_yscale()) == ("linear", "log")
+    np.testing.assert_allclose(accuracy.get_lines()[0].get_ydata(), np.linspace(0.1, 0.9, 20) + 0.02)
+    np.testing.assert_allclose(band(accuracy)[2], np.linspace(0.1, 0.9, 20) + 0.04)  # a deviation of 0.02
+    assert accuracy.get_ylim()[1] > 0.92, "it may climb"
+    assert pixels(figure, tmp_path / "a.png").var() > 10
+
+
+def test_a_metric_that_nobody_describes_goes_by_its_name(tmp_path):
+    (axes,) = plot.curves({"a": [make(**{"cost in $": np.arange(20)})]}, [("step", "cost in $")]).axes
+    assert (axes.get_ylabel(), axes.get_yscale()) == (r"cost in \$", "linear")
+
+
+def test_a_diverged_metric_of_the_user_does_not_set_the_scale():
+    (gone,) = climbing(status=Status.diverged)
+    gone = dataclasses.replace(gone, table=gone.table.assign(accuracy=1e9))
+    low, high = plot.curves({"a": climbing(), "b": [gone]}, [("step", "accuracy")]).axes[0].get_ylim()
+    assert (low, high) == pytest.approx((0.06, 0.94))
+
+
 def test_curves_refuse_what_they_cannot_draw():
     groups = {"a": seeds()}
     with pytest.raises(ValueError, match="no groups to draw"):
@@ -235,6 +267,10 @@ def test_curves_refuse_what_they_cannot_draw():
         plot.curves(groups, [("epochs", "loss")])
     with pytest.raises(ValueError, match="unknown vertical axis 'los': did you mean 'loss'"):
         plot.curves(groups, [("epoch", "los")])
+    with pytest.raises(ValueError, match="unknown vertical axis 'acuracy': did you mean 'accuracy'"):
+        plot.curves({"a": climbing()}, [("epoch", "acuracy")])
+    with pytest.raises(ValueError, match="'b' has no accuracy: it was not recorded"):
+        plot.curves({"a": climbing(), "b": [make()]}, [("epoch", "accuracy")])
     with pytest.raises(ValueError, match="give pairs"):
         plot.curves(groups, ("epoch", "loss"))
     with pytest.raises(ValueError, match="'a' has no epoch"):

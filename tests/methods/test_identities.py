@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import peerdescent as peer
-from conftest import PROBLEMS, assert_close, small_logistic, small_quadratic, states
+from conftest import PROBLEMS, assert_close, drawn, small_logistic, small_quadratic, states
 from peerdescent.methods.estimators import ESTIMATORS, hybrid, sgd, spider
 from peerdescent.methods.fusions import FUSIONS, consensus, exact_diffusion, tracking
-from peerdescent.problems.keys import below, node_keys
 
 ring = peer.Network(peer.topology.ring(6))
 directed = peer.Network(peer.topology.directed_exponential(6))
@@ -67,9 +64,9 @@ def centralised(kind, problem, steps, alpha=0.3, seed=0):
     rows = np.asarray(problem.data.rows, dtype=float)
 
     def g(x, t, batch):
-        keys = node_keys(jnp.uint32(seed), jnp.arange(problem.nodes), jnp.asarray(t))
-        drawn = np.asarray(jax.vmap(lambda key: below(key, jnp.asarray(rows.shape[1]), batch))(keys))
-        chosen = np.concatenate([rows[i, drawn[i]] for i in range(problem.nodes)])
+        chosen = np.concatenate(
+            [own[k] for own, k in zip(rows, drawn(seed, *rows.shape[:2], batch, steps)[t], strict=True)]
+        )
         return -(chosen / (1 + np.exp(chosen @ x))[:, None]).mean(axis=0) + 1e-4 * 2 * x / (1 + x**2) ** 2
 
     x = np.zeros(problem.dimension)

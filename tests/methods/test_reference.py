@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import peerdescent as peer
-from conftest import assert_close, small_logistic, states
-from peerdescent.problems.keys import below, node_keys
+from conftest import assert_close, drawn, small_logistic, states
 
 NODES, STEPS, STRENGTH = 6, 200, 0.01
-
-
-@partial(jax.jit, static_argnums=(1, 2, 3))
-def _drawn(seed, nodes, samples, batch):
-    """What the package draws in steps 0, ..., STEPS - 1 (STEPS, n, batch): one program for all methods."""
-
-    def draw(t):
-        return jax.vmap(lambda key: below(key, jnp.asarray(samples), batch))(node_keys(seed, jnp.arange(nodes), t))
-
-    return jax.vmap(draw)(jnp.arange(STEPS))
-
-
-@cache
-def drawn(seed, nodes, samples, batch):
-    return np.asarray(_drawn(jnp.uint32(seed), nodes, samples, batch))
 
 
 class Nodes:
@@ -44,7 +24,7 @@ class Nodes:
         return [np.zeros(self.p) for _ in range(self.n)]
 
     def draw(self, t, batch):
-        return drawn(self.seed, self.n, self.m, batch)[t]
+        return drawn(self.seed, self.n, self.m, batch, STEPS)[t]
 
     def grads(self, x, sample):
         result = []

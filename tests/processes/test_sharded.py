@@ -20,7 +20,7 @@ import shards
 import peerdescent as peer
 from conftest import PROBLEMS, Spy, assert_close, small_logistic
 from peerdescent.engines import connect, sharded
-from peerdescent.runs.record import Grid
+from peerdescent.runs.schedule import Grid
 
 SCRIPT = Path(__file__).with_name("shards.py")
 GT_HSGD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1)

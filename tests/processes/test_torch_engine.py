@@ -22,7 +22,7 @@ from peerdescent.cli.main import main
 from peerdescent.engines import connect
 from peerdescent.engines.meeting import agree
 from peerdescent.runs import checkpoint
-from peerdescent.runs.loop import facts
+from peerdescent.runs.loop import _facts
 
 RANKS = 4
 EXPERIMENT = [
@@ -103,9 +103,9 @@ def test_a_process_needs_its_own_data_only(computed):
 
 def test_what_a_rank_loads_is_its_own_part():
     options = config.settle({}, {"nodes": 4, "partition": "dirichlet", "steps": 5, "rows": 300})
-    whole, _ = config.experiment(options)
+    whole, _ = config.build(options)
     for node in range(4):
-        own, _ = config.experiment(options, node)
+        own, _ = config.build(options, node)
         size = int(whole.data.size[node])
         assert own.data.rows.shape == (1, size, 64)
         assert np.array_equal(own.data.rows[0], whole.data.rows[node, :size])
@@ -246,12 +246,12 @@ def test_ranks_of_different_runs_are_told_apart(tmp_path):
 def test_every_fact_counts():
     problem, network = small_logistic(), peer.Network(peer.topology.ring(6))
     trace = peer.run(peer.methods.dsgd(), problem, network, steps=5)
-    mine = facts(trace.identity, [0, 5], "abc")
+    mine = _facts(trace.identity, ("jax",), [0, 5], "abc")
     for name in ("version", "jax", "method", "problem", "network", "seed", "precision", "weights and x_0", "steps"):
         theirs = mine | {name: "another"}
         with pytest.raises(ValueError, match=f"processes 0 and 1 are not of one run: {name} is .* 'another'"):
             agree(mine, lambda rows, theirs=theirs: np.stack([rows, _rows(theirs)]))
-    assert facts(trace.identity, [0, 4, 5], "abc")["records"] != mine["records"]
+    assert _facts(trace.identity, ("jax",), [0, 4, 5], "abc")["records"] != mine["records"]
     assert "values" not in mine
 
 

@@ -22,7 +22,7 @@ from torch_worker import HYBRID, NODES, RING, STEPS, P, cases
 
 import peerdescent as peer
 from conftest import assert_close, small_quadratic, states
-from peerdescent.engines import make
+from peerdescent.engines.registry import engine_class
 from peerdescent.torch import DecentralizedOptimizer
 
 WORKER = Path(__file__).with_name("torch_worker.py")
@@ -162,7 +162,7 @@ def test_a_loaded_state_goes_on_bit_for_bit(name, seen):
 
 def test_schedules_set_the_step_size(seen, problem):
     with jax.enable_x64(True):
-        machine = make("debug", HYBRID, problem, RING, 0, np.dtype("float64"))
+        machine = engine_class("debug")(HYBRID, problem, RING, 0, np.dtype("float64"))
         state = machine.start(seen["start"])
         assert_close(seen["scheduled"][:, 0], state.x)
         for t in range(1, STEPS):

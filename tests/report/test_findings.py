@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import re
@@ -15,8 +16,11 @@ from peerdescent import Network, report, topology
 from peerdescent import experiment as config
 from peerdescent.methods import METHODS
 from peerdescent.report import findings
+from peerdescent.runs.bands import VERTICAL
+from peerdescent.runs.metrics import METRICS as COLUMNS
+from peerdescent.runs.metrics import Metric
 from peerdescent.runs.trace import Status
-from peerdescent.sweeps.sweeping import best, tuning_grid
+from peerdescent.sweeps import best, tuning_grid
 from run_folders import contents, fill, save_sweep, small_sweep, trace, words
 
 
@@ -48,6 +52,9 @@ def test_an_empty_folder_is_refused(tmp_path):
         ("trace.csv", "", r"a.trace.csv is not the table of a trace"),
         ("trace.csv", "step,loss\n0,much\n", r"a.trace.csv is not the table of a trace.*much"),
         ("trace.csv", "step,loss\n", r"a.trace.csv has no rows"),
+        ("summary.json", {"metrics": [{"nmae": "a"}]}, r"a.summary.json does not describe metrics: .*nmae"),
+        ("summary.json", {"metrics": ["accuracy"]}, r"a.summary.json does not describe metrics"),
+        ("summary.json", {"metrics": [{"name": "a", "format": "long"}]}, r"a.summary.json does not describe metrics"),
         ("optimum.json", "{}", r"a.optimum.json lacks value"),
         ("sweep.csv", "a,b\n1,2\n", r"a.sweep.csv is not the table of a sweep: it lacks seed, loss, status, method"),
         ("sweep.csv", "alpha,seed,loss,status,method\n", r"a.sweep.csv has no rows"),
@@ -56,6 +63,8 @@ def test_an_empty_folder_is_refused(tmp_path):
 )
 def test_damaged_files_are_named(file, text, message, tmp_path):
     trace().save(tmp_path / "a")
+    if isinstance(text, dict):
+        text = json.dumps(json.loads((tmp_path / "a" / file).read_text()) | text)
     (tmp_path / "a" / file).write_text(text)
     with pytest.raises(ValueError, match=message):
         report.write(tmp_path)
@@ -75,10 +84,9 @@ def test_runs_that_differ_only_in_seed_are_one_line(experiment):
     assert [group["label"] for group in groups] == ["d-get[alpha=9]", "d2[batch=1,alpha=0.5]", "DSGD", "GT-HSGD"]
     assert [group["diverged"] for group in groups] == [True, False, False, False]
     assert len({(group["colour"], group["dash"]) for group in groups}) == 4
-    assert "low" not in groups[1]["lines"]["epoch"]["loss"]
-    line = groups[3]["lines"]["epoch"]
-    losses = np.exp(-np.arange(21) / 2)
-    np.testing.assert_allclose(line["x"], np.arange(21) / 4)
+    assert "low" not in groups[1]["lines"]["epoch"]["y"]["loss"]
+    np.testing.assert_allclose(groups[3]["lines"]["epoch"]["x"], np.arange(21) / 4)
+    line, losses = groups[3]["lines"]["epoch"]["y"], np.exp(-np.arange(21) / 2)
     np.testing.assert_allclose(line["loss"]["mid"], 0.3 + 1.2 * losses, rtol=1e-6)
     np.testing.assert_allclose(line["loss"]["low"], 0.3 + losses, rtol=1e-6)
     np.testing.assert_allclose(line["loss"]["high"], 0.3 + 1.4 * losses, rtol=1e-6)
@@ -90,12 +98,10 @@ def test_seeds_are_interpolated_to_common_places_and_end_with_the_first():
         pd.DataFrame({"seconds": [0, 2, 4], "loss": [4, 2, 0]}),
         pd.DataFrame({"seconds": [0, 3], "loss": [6, 3]}),
     ]
-    tables = [table.reindex(columns=[*findings.AXES, *findings.QUANTITIES]).astype(float) for table in tables]
-    lines = findings.Group("", [findings.Run("", None, {}, table) for table in tables]).lines()
-    assert list(lines) == ["seconds"]
-    assert lines["seconds"] == {
-        "x": [0, 2, 3],
-        "loss": {"mid": [5, 3, 2], "low": [4, 2, 1], "high": [6, 4, 3]},
+    tables = [table.reindex(columns=list(COLUMNS)).astype(float) for table in tables]
+    lines = findings.Group("", [findings.Run("", None, {}, table, dict(VERTICAL)) for table in tables]).lines()
+    assert lines == {
+        "seconds": {"x": [0, 2, 3], "y": {"loss": {"mid": [5, 3, 2], "low": [4, 2, 1], "high": [6, 4, 3]}}}
     }
 
 
@@ -120,7 +126,7 @@ def test_long_traces_are_thinned_with_their_ends(tmp_path):
     trace(losses=np.linspace(2, 1, 5001)).save(tmp_path)
     line = contents(report.write(tmp_path))["groups"][0]["lines"]["step"]
     assert len(line["x"]) == findings.POINTS
-    assert (line["x"][0], line["x"][-1], line["loss"]["mid"][-1]) == (0, 50000, 1)
+    assert (line["x"][0], line["x"][-1], line["y"]["loss"]["mid"][-1]) == (0, 50000, 1)
 
 
 def test_the_nearest_optimum_counts(tmp_path):
@@ -135,6 +141,45 @@ def test_without_an_optimum_there_is_no_gap(tmp_path):
     assert "gap" not in contents(report.write(trace().save(tmp_path)))["quantities"]
 
 
+def with_accuracy(*args, described=True, **changes):
+    """A trace with a column of the user's own, described or not."""
+    found = trace(*args, **changes)
+    table = found.table.assign(accuracy=np.linspace(0.1, 0.9, len(found.table)) + 0.01 * found.identity.seed, x=2e6)
+    accuracy = Metric("accuracy", "accuracy $a$", "test accuracy", log=True, format=".1%")
+    about = (accuracy, Metric("x", format="B")) if described else ()
+    return dataclasses.replace(found, table=table, metrics=about)
+
+
+def test_a_metric_of_the_user_is_drawn_and_in_the_table(tmp_path):
+    for seed in range(2):
+        with_accuracy("dsgd", seed=seed).save(tmp_path / "runs" / "DSGD" / f"seed-{seed}")
+    trace("d2").save(tmp_path / "d2")
+    page = report.write(tmp_path)
+    data = contents(page)
+    names = ["loss", "grad_norm", "stationarity", "consensus", "accuracy", "x"]
+    assert list(data["quantities"]) == names, "and neither tracking nor costs"
+    assert data["quantities"]["accuracy"] == {"title": "test accuracy", "log": True, "falls": False}
+    assert data["quantities"]["x"] == {"title": "x", "log": False, "falls": False}
+    assert data["quantities"]["loss"] == {"title": "loss F(x̄)", "log": False, "falls": True}
+    alone, seeds = data["groups"]
+    assert "accuracy" not in alone["lines"]["epoch"]["y"]
+    accuracy = seeds["lines"]["epoch"]["y"]["accuracy"]
+    np.testing.assert_allclose(accuracy["mid"], np.linspace(0.1, 0.9, 21) + 0.005)
+    np.testing.assert_allclose(accuracy["high"], np.linspace(0.1, 0.9, 21) + 0.01)
+    text = words(page)
+    assert "gradient norm test accuracy x epochs" in text
+    assert "90.5% ± 0.0071 2.0 MB ± 0" in text
+    assert re.search(r"d2 1 0.31\d+ 0.101 – – 5", text), "a run without it has a dash"
+
+
+def test_a_metric_that_nobody_describes_goes_by_its_name(tmp_path):
+    file = with_accuracy(described=False).save(tmp_path) / "trace.csv"
+    pd.read_csv(file).assign(note="words").to_csv(file, index=False)
+    quantities = contents(report.write(tmp_path))["quantities"]
+    assert quantities["accuracy"] == {"title": "accuracy", "log": False, "falls": False}
+    assert "note" not in quantities, "numbers alone"
+
+
 def test_what_is_not_finite(tmp_path):
     for seed in range(2):
         gone = trace("gone", losses=[1, np.nan, np.inf], status=Status.diverged, seed=seed)
@@ -146,7 +191,7 @@ def test_what_is_not_finite(tmp_path):
     endless.save(tmp_path / "endless")
     page = report.write(tmp_path)
     data = {group["label"]: group["lines"] for group in contents(page)["groups"]}
-    assert data["gone"]["step"]["loss"]["mid"] == [1, None, None]
+    assert data["gone"]["step"]["y"]["loss"]["mid"] == [1, None, None]
     assert "epoch" in data["gone"]
     assert "epoch" not in data["endless"]
     assert '<option value="step" selected>' in page.read_text(), "epochs are not there for all"
@@ -268,6 +313,30 @@ def test_empty_cells_of_a_hyperparameter_are_none(tmp_path):
     assert found.heat["cells"]["0,1"] == [[0.3, 0.2], [None, 0.4]]
 
 
+def test_levels_of_a_map_can_be_told_apart(tmp_path):
+    alphas = [0.1, 0.1 + 1e-9, 1 / 3]
+    table = pd.DataFrame({"alpha": alphas * 2, "batch": [1, 1, 1, 4, 4, 4], "seed": 0, "loss": np.arange(6.0)})
+    save_sweep(tmp_path / "s", table.assign(status="done"))
+    (found,) = findings.sweeps(tmp_path)
+    assert found.heat["parameters"][0]["levels"] == ["0.1", "0.100000001", "0.333333333"]
+
+
+def test_a_cell_is_not_diverged_while_a_part_of_it_is_unfinished(tmp_path):
+    table = pd.DataFrame({"alpha": [1, 1, 2, 2], "beta": 1, "batch": [1, 4, 1, 4], "seed": 0, "loss": np.inf})
+    save_sweep(tmp_path / "s", table.assign(status=["diverged", "interrupted", "diverged", "diverged"]))
+    (found,) = findings.sweeps(tmp_path)
+    names = [parameter["name"] for parameter in found.heat["parameters"]]
+    assert names == ["alpha", "batch"]
+    table["beta"] = [1, 2, 1, 2]
+    save_sweep(tmp_path / "t", table.assign(status=["diverged", "interrupted", "diverged", "diverged"]))
+    (_, found) = findings.sweeps(tmp_path)
+    assert found.heat["cells"]["0,1"] == [["diverged", None], ["diverged", "diverged"]]
+    save_sweep(
+        tmp_path / "u", table.assign(beta=[1, 1, 2, 2], status=["diverged", "interrupted", "diverged", "diverged"])
+    )
+    assert findings.sweeps(tmp_path)[2].heat["cells"]["0,1"] == [[None, None], [None, "diverged"]]
+
+
 def test_the_paper_grid_does_not_bloat_the_page(tmp_path):
     table = pd.DataFrame(tuning_grid("d-get", 2442))
     assert len(table) == 42_900
@@ -289,7 +358,7 @@ def test_the_paper_grid_does_not_bloat_the_page(tmp_path):
 
 def test_the_network_is_drawn(experiment):
     text = (experiment / "report.html").read_text(encoding="utf-8")
-    assert re.search(r'class="drawing"><div role="img" aria-label="ring, 6 nodes[^>]*><svg', text)
+    assert re.search(r'class="drawing">\s*<div role="img" aria-label="ring, 6 nodes[^>]*><svg', text)
     assert "methods gt-hsgd dsgd" in words(experiment / "report.html")
     assert "strength 0.0001" in words(experiment / "report.html")
 
@@ -319,7 +388,7 @@ def test_the_configuration_of_the_first_run_will_do(tmp_path):
     config.write(trace().save(tmp_path / "a") / "config.toml", config.Options(topology="ring", nodes=6), method="dsgd")
     page = report.write(tmp_path)
     assert "From a/config.toml." in words(page)
-    assert 'class="drawing"><div role="img"' in page.read_text()
+    assert re.search(r'class="drawing">\s*<div role="img"', page.read_text())
 
 
 def test_a_network_of_very_many_links_is_not_drawn(tmp_path):

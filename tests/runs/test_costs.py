@@ -1,4 +1,4 @@
-"""The books: counted gradients, rounds and bytes equal the table of costs, and the verbs really called."""
+"""The costs: counted gradients, rounds and bytes equal the table of costs, and the verbs really called."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pytest
 import peerdescent as peer
 from conftest import small_logistic, small_quadratic
 from peerdescent.engines import debug
+from peerdescent.engines.outline import outline
 from peerdescent.methods.estimators import ESTIMATORS, spider
 from peerdescent.methods.fusions import FUSIONS
-from peerdescent.runs.record import Books, Grid, recording_steps
+from peerdescent.runs.costs import Costs
+from peerdescent.runs.schedule import Grid, recording_steps
 
 RING = peer.Network(peer.topology.ring(6))
 STEPS, M = 10, 11
@@ -71,7 +73,7 @@ class Counting(debug.Net):
 
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("estimator", [*ESTIMATORS, "sarah"])
-def test_books_equal_what_is_computed(estimator, fusion):
+def test_costs_equal_what_is_computed(estimator, fusion):
     part = (
         spider(3, 2)
         if estimator == "sarah"
@@ -80,13 +82,13 @@ def test_books_equal_what_is_computed(estimator, fusion):
         else ESTIMATORS[estimator](batch=2)
     )
     method, problem = peer.compose(part, FUSIONS[fusion]()), small_logistic(samples=M)
-    books = Books(method, problem.samples, [2.0])
+    costs = Costs(method, problem.samples, [2.0])
     with jax.enable_x64(True):
         engine = debug.Debug(method, problem, RING, 0, np.dtype("float64"))
         engine.counted = {"gradients": 0, "rounds": 0}
         state = method.init(np.zeros((6, problem.dimension)), Counting(engine, 0))
         for t in range(1, 9):
-            assert engine.counted == {"gradients": books.gradients(t), "rounds": books.rounds(t)}
+            assert engine.counted == {"gradients": costs.gradients(t), "rounds": costs.rounds(t)}
             state = method.step(state, Counting(engine, t)) if t < 8 else state
 
 
@@ -96,8 +98,8 @@ def test_nested_every_is_counted():
         return net.every(2, inner, lambda: net.grad(state, net.sample(1)))
 
     method = peer.Method(lambda x, net: x, step)
-    books = Books(method, None, [0.0])
-    assert np.diff(books.gradients(np.arange(10))).tolist() == [0, 1, 10, 1, 100, 1, 10, 1, 100]
+    costs = Costs(method, None, [0.0])
+    assert np.diff(costs.gradients(np.arange(10))).tolist() == [0, 1, 10, 1, 100, 1, 10, 1, 100]
 
 
 def two_clocks(state, net):
@@ -106,37 +108,37 @@ def two_clocks(state, net):
     return outer + net.every(10, lambda: net.full_grad(state), lambda: net.mix(state))
 
 
-def test_books_of_a_long_run_keep_one_period_and_equal_the_sum_of_all():
+def test_costs_of_a_long_run_keep_one_period_and_equal_the_sum_of_all():
     method, degrees = (
         peer.Method(lambda x, net: net.mix(net.grad(x, net.sample(7))), two_clocks),
         np.array([2.0, 5, 1, 4]),
     )
-    books = Books(method, 11.0, degrees)
+    costs = Costs(method, 11.0, degrees)
     t = np.arange(1, 1000)
     gradients = np.where(t % 6 == 0, 50, 3) + np.where(t % 10 == 0, 11, 0)
     rounds = np.where(t % 6 == 0, 1, 0) + np.where(t % 10 == 0, 0, 1)
     every = np.arange(1001)
-    assert books.gradients(every).tolist() == np.cumsum([0, 7, *gradients]).tolist()
-    assert books.rounds(every).tolist() == np.cumsum([0, 1, *rounds]).tolist()
-    assert books.vectors(every) == pytest.approx(np.cumsum([0, 2, *rounds * degrees[t % 4]]))
-    assert len(books._table) == 61, "the common period of 6, 10 and 4 is 60"
-    for budget in [1, 7, 9.9, 10, 500, 5000.5, float(books.gradients(777)), float(books.gradients(777)) - 1]:
-        spent = books.gradients(every)
-        assert books.steps_within(budget) == max(1, int(np.flatnonzero(spent <= budget)[-1]))
-        assert books.reaching(np.array([budget])).tolist() == [int(np.flatnonzero(spent >= budget)[0])]
-    assert books.gradients(10**15) > 1e15, "no array of that length is made"
+    assert costs.gradients(every).tolist() == np.cumsum([0, 7, *gradients]).tolist()
+    assert costs.rounds(every).tolist() == np.cumsum([0, 1, *rounds]).tolist()
+    assert costs.vectors(every) == pytest.approx(np.cumsum([0, 2, *rounds * degrees[t % 4]]))
+    assert len(costs._table) == 61, "the common period of 6, 10 and 4 is 60"
+    for budget in [1, 7, 9.9, 10, 500, 5000.5, float(costs.gradients(777)), float(costs.gradients(777)) - 1]:
+        spent = costs.gradients(every)
+        assert costs.steps_within(budget) == max(1, int(np.flatnonzero(spent <= budget)[-1]))
+        assert costs.reaching(np.array([budget])).tolist() == [int(np.flatnonzero(spent >= budget)[0])]
+    assert costs.gradients(10**15) > 1e15, "no array of that length is made"
 
 
 def test_a_long_period_is_not_tabulated_beyond_need():
-    books = Books(peer.methods.d_get(period=2**30, batch=1, large_batch=5), 100.0, [1.0])
-    assert books.gradients([3, 1000]).tolist() == [9, 5 + 2 * 999]
-    assert books.steps_within(5 + 2 * 999) == 1000
-    assert len(books._table) < 5000
+    costs = Costs(peer.methods.d_get(period=2**30, batch=1, large_batch=5), 100.0, [1.0])
+    assert costs.gradients([3, 1000]).tolist() == [9, 5 + 2 * 999]
+    assert costs.steps_within(5 + 2 * 999) == 1000
+    assert len(costs._table) < 5000
 
 
 def test_vectors_that_are_always_equal_are_found():
     def twins(method):
-        return Books(method, 10.0, [1.0]).twins
+        return outline(method).twins
 
     assert twins(peer.methods.gt_hsgd()) == (0, 1, 2, 3, 2), "the v of the estimator is the v of the tracker"
     assert twins(peer.methods.d_get()) == (0, 1, 2, 3, 2), "also when it comes out of an every"
@@ -155,13 +157,13 @@ def test_vectors_that_are_always_equal_are_found():
 def test_epochs_are_a_budget():
     method = peer.methods.d_get(period=4, batch=2, large_batch=20)  # iterations cost 20 4 4 4 20 4 4 4 20 ...
     for budget, steps in [(1, 1), (20, 1), (23.9, 1), (24, 2), (31, 3), (32, 4), (51.9, 4), (52, 5)]:
-        assert Books(method, 11, [1.0]).steps_within(budget) == steps
+        assert Costs(method, 11, [1.0]).steps_within(budget) == steps
     trace = peer.run(method, small_logistic(samples=M), RING, epochs=5, record=3)
     last = trace.table.iloc[-1]
     assert last["epoch"] <= 5
     assert last["epoch"] == 52 / M
     assert last["step"] == 5
-    long = Books(peer.methods.gt_dsgd(), 100, [1.0]).steps_within(1e6)
+    long = Costs(peer.methods.gt_dsgd(), 100, [1.0]).steps_within(1e6)
     assert long == 1_000_000
 
 
@@ -171,9 +173,9 @@ def test_grids():
     log = recording_steps(Grid(5, "log"), 10_000)
     assert log == [0, 1, 10, 100, 1000, 10_000]
     assert recording_steps([5, 3, 3], 8) == [0, 3, 5, 8]
-    books = Books(peer.methods.d_get(period=70, large_batch=500), 100, [0.0])
-    spent = books.gradients(np.arange(201))
-    by_epochs = recording_steps(4, 200, books)
+    costs = Costs(peer.methods.d_get(period=70, large_batch=500), 100, [0.0])
+    spent = costs.gradients(np.arange(201))
+    by_epochs = recording_steps(4, 200, costs)
     assert by_epochs != recording_steps(4, 200), "even in epochs is not even in steps"
     for step, target in zip(by_epochs, np.linspace(0, spent[-1], 5), strict=True):
         assert spent[step] >= target - 1e-9

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import jax
@@ -17,7 +18,8 @@ import pytest
 import peerdescent as peer
 from conftest import Spy, assert_close, small_logistic, small_quadratic, small_streaming, states
 from peerdescent.runs import progress
-from peerdescent.runs.record import COLUMNS, Grid
+from peerdescent.runs.metrics import METRICS
+from peerdescent.runs.schedule import Grid
 
 RING = peer.Network(peer.topology.ring(6))
 GT_HSGD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1)
@@ -26,7 +28,7 @@ GT_HSGD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1)
 def test_metrics_are_those_of_the_mathematics():
     problem = small_logistic(strength=0.01)
     trace = peer.run(GT_HSGD, problem, RING, steps=20, precision=64, record=range(21))
-    assert tuple(trace.table.columns) == COLUMNS
+    assert tuple(trace.table.columns) == list(METRICS)
     kept = states(GT_HSGD, problem, RING, 20)
     for t, row in trace.table.iterrows():
         x = kept[t - 1].x if t else np.zeros((6, 5))
@@ -50,13 +52,13 @@ def test_tracking_error_is_seen_when_the_tracker_is_broken():
         def mix(self, x):
             return 0.9 * x
 
-    from peerdescent.methods.fusions import tracking
     from peerdescent.methods.contract import State
-    from peerdescent.runs.record import tracking_error
+    from peerdescent.methods.fusions import tracking
+    from peerdescent.runs.metrics import _tracking
 
     _, memory = tracking(0.1).init(np.ones((3, 2)), np.ones((3, 2)), Leaky())
-    assert tracking_error(State(None, (), memory)) == pytest.approx(0.1 * np.sqrt(2))
-    assert np.isnan(tracking_error(State(None, (), ())))
+    assert _tracking(SimpleNamespace(state=State(None, (), memory))) == pytest.approx(0.1 * np.sqrt(2))
+    assert np.isnan(_tracking(SimpleNamespace(state=State(None, (), ()))))
 
 
 def test_fusions_without_a_tracker_leave_the_column_empty():
@@ -75,21 +77,21 @@ def test_records_do_not_change_the_run():
 
 
 def test_long_intervals_are_cut_into_pieces_without_a_seam(monkeypatch):
-    from peerdescent.engines import stacked
+    from peerdescent.engines import compiled, stacked
 
     problem = small_logistic()
     whole = peer.run(GT_HSGD, problem, RING, steps=100, precision=64, record=1)
-    monkeypatch.setattr(stacked, "DRAWN_AHEAD", 7 * 6 * 4)  # 7 steps of 6 nodes' 4-byte indices
+    monkeypatch.setattr(compiled, "DRAWN_AHEAD", 7 * 6 * 4)  # 7 steps of 6 nodes' 4-byte indices
     assert stacked.Stacked(GT_HSGD, problem, RING, 0, np.float32).chunk == 7
     assert np.array_equal(peer.run(GT_HSGD, problem, RING, steps=100, precision=64, record=1).x, whole.x)
 
 
 def test_samples_drawn_ahead_are_kept_between_intervals(monkeypatch):
-    from peerdescent.engines import stacked
+    from peerdescent.engines import compiled
 
     drawn = []
-    real = stacked.draw_ahead
-    monkeypatch.setattr(stacked, "draw_ahead", lambda *a: drawn.append(int(a[-1])) or real(*a))
+    real = compiled._draw
+    monkeypatch.setattr(compiled, "_draw", lambda *a: drawn.append(int(a[-1])) or real(*a))
     trace = peer.run(GT_HSGD, small_logistic(), RING, steps=2500, record=500)
     assert drawn == [1, 1025, 2049]
     assert trace.steps == 2500
@@ -183,9 +185,9 @@ def test_clock_stops_while_metrics_are_evaluated(monkeypatch):
 
     evaluate = Stacked.evaluate
 
-    def slow(self, x, stationarity):
+    def slow(self, points):
         time.sleep(0.05)
-        return evaluate(self, x, stationarity)
+        return evaluate(self, points)
 
     monkeypatch.setattr(Stacked, "evaluate", slow)
     trace = peer.run(GT_HSGD, small_logistic(), RING, steps=40, record=20)
@@ -374,7 +376,7 @@ def test_combinations_that_cannot_work_are_refused():
 
 
 def test_sparse_networks_are_mixed_by_gathering():
-    from peerdescent.engines.program import Dense, Gather
+    from peerdescent.engines.mixing import Dense, Gather
     from peerdescent.engines.stacked import Stacked
 
     n = 18

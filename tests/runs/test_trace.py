@@ -11,8 +11,8 @@ import pytest
 
 import peerdescent as peer
 from conftest import Spy, assert_close, small_logistic, states
-from peerdescent.runs.record import visited
-from peerdescent.runs.trace import write
+from peerdescent.files import write
+from peerdescent.runs.output import visited
 
 RING = peer.Network(peer.topology.ring(6))
 GT_HSGD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1)
@@ -112,11 +112,11 @@ def test_interruption_during_evaluation_leaves_the_record_before(monkeypatch):
 
     problem, evaluate, calls = small_logistic(), Stacked.evaluate, []
 
-    def impatient(self, x, stationarity):
-        calls.append(x)
+    def impatient(self, points):
+        calls.append(points)
         if len(calls) == 5:  # the warm-up, steps 0, 10 and 20, and then this one
             raise KeyboardInterrupt
-        return evaluate(self, x, stationarity)
+        return evaluate(self, points)
 
     monkeypatch.setattr(Stacked, "evaluate", impatient)
     broken = peer.run(GT_HSGD, problem, RING, steps=100, record=10, seed=2)

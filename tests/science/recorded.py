@@ -14,7 +14,8 @@ from scipy.stats import norm
 
 import peerdescent as peer
 from peerdescent import theory
-from peerdescent.engines.program import Net, Program, begin, number, weights_of
+from peerdescent.engines.mixing import weights_of
+from peerdescent.engines.program import Net, Program, begin, number
 from peerdescent.methods.estimators import hybrid
 from peerdescent.methods.fusions import tracking
 from peerdescent.problems.problem import cast

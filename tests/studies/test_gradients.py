@@ -173,6 +173,14 @@ def test_nodes_may_differ_and_runs_be_mapped_by_another_function(folders, tmp_pa
         study.speedup("tiny", tmp_path, spread=-1.0)
 
 
+def test_the_spread_is_a_flag(copies, capsys):
+    """Of which the folder of a measurement knows another value."""
+    arguments = ["reproduce", "speedup", "--scale", "tiny", "--out", str(copies["speedup"]), "--quiet"]
+    assert command(*arguments, "--spread", "0") == 0
+    assert command(*arguments, "--spread", "1.5") == 2
+    assert "spread is 1.5 here and was 0.0 there" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize("nodes", [2, 3, 64])
 def test_the_spread_is_the_same_for_every_number_of_nodes(nodes):
     """So are F and, by the stream's fourth moments, the mean variance at any x."""

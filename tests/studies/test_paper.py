@@ -99,9 +99,9 @@ def test_the_tuning_may_be_as_long_as_the_runs(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(paper, "tune", tune)
-    for more in ({}, {"tuning": 100}):
-        with pytest.raises(KeyboardInterrupt):
-            paper.figure1("digits", "quick", tmp_path, **more)
+    for more in ([], ["--tuning", "100"]):
+        with pytest.raises(SystemExit):
+            main(["reproduce", "figure1", "--data", "digits", "--out", str(tmp_path), "--quiet", *more])
     assert asked == [(30, [5, 10]), (100, [5, 10, 30])]
     with pytest.raises(ValueError, match="tuning = 101: must be positive, and at most 100 epochs"):
         paper.figure1("digits", "quick", tmp_path, tuning=101)
@@ -200,9 +200,9 @@ def test_the_optimum_is_that_of_the_problem_and_of_the_search(tmp_path, monkeypa
 
 def test_refusals(capsys, tmp_path):
     for arguments, reason in [
-        (["figure3"], "unknown experiment 'figure3'"),
+        (["figure3"], "unknown study 'figure3'"),
         (["figure1", "--scale", "huge"], "unknown scale 'huge'"),
-        (["figure1", "--finalists", "0"], "finalists = 0"),
+        (["figure1", "--finalists", "0"], "--finalists 0: must be"),
         (["figure1", "--data", "nothing"], "unknown data set 'nothing'"),
         (["figure1", "--out", str(tmp_path / "file")], "is a file"),
     ]:

@@ -13,8 +13,8 @@ import peerdescent as peer
 from conftest import PROBLEMS, small_logistic, small_quadratic
 from peerdescent.engines import fleet, program
 from peerdescent.methods import METHODS, parse
-from peerdescent.sweeps.sweeping import BATCHES, best, tuning_grid
-from peerdescent.sweeps.sweeping import GRIDS as SIZES
+from peerdescent.sweeps import BATCHES, best, tuning_grid
+from peerdescent.sweeps import GRIDS as SIZES
 
 RING = peer.Network(peer.topology.ring(6))
 STEPPED = {"d-pd-sgd": "eta"}

@@ -11,7 +11,7 @@ import pytest
 import peerdescent as peer
 from conftest import PROBLEMS, Spy, small_logistic
 from peerdescent.engines import fleet
-from peerdescent.sweeps.sweeping import best
+from peerdescent.sweeps import best
 
 RING = peer.Network(peer.topology.ring(6))
 

@@ -1,47 +1,46 @@
-"""The command line's `theory`: constants, parameters, bounds and Table 1.
-
-Everything heavy is imported inside functions, so that `--help` answers at once.
-"""
+"""The commands about the paper's theory: `theory constants`, `parameters`, `bound` and `table1`."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from peerdescent import experiment as settings
+from peerdescent import experiment, figures, files, theory
 from peerdescent.cli import console
-from peerdescent.errors import require, unknown
-from peerdescent.experiment import Options, with_options
+from peerdescent.cli.options import folder, with_options
+from peerdescent.errors import require
+from peerdescent.experiment import Options
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from peerdescent.networks.network import Network
+    from peerdescent.networks import Network
     from peerdescent.problems import Problem
 
-UNUSED = ("epochs", "engine", "record", "grid", "skip_stationarity")
-"""Options of `run` that these commands have no use for."""
 STEPS = 100_000
 """T, where none is given."""
-FORMATS = ("table", "csv", "json")
-Nodes = Annotated[str, typer.Option("--nodes", metavar="INT", help="n, for table1.")]
-Lam = Annotated[str, typer.Option("--lam", metavar="NUMBER", help="lambda in \\[0, 1), for table1.")]
-Epsilon = Annotated[str, typer.Option("--epsilon", metavar="NUMBER", help="The accuracy that complexities are for.")]
+Lam = Annotated[float, typer.Option("--lam", help="lambda of Table 1, in \\[0, 1).")]
+Epsilon = Annotated[float, typer.Option("--epsilon", help="The accuracy that complexities are for.")]
 
 app = typer.Typer(
     help="The paper's theory for a problem and a network: constants, parameters, bounds, Table 1.",
-    no_args_is_help=True,
     rich_markup_mode="rich",
 )
 
 
+@app.callback(invoke_without_command=True)
+def root(context: typer.Context) -> None:
+    """Show the help where no command is given."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), nl=False)
+
+
 def _experiment(given: dict[str, Any]) -> tuple[Options, Problem, Network]:
-    options = settings.settle({}, {"steps": STEPS, **given})
+    options = experiment.settle({}, {"steps": STEPS, **given})
     with console.waiting(f"loading {options.data}", options.quiet):
-        return options, *settings.experiment(options)
+        return options, *experiment.build(options)
 
 
 def _facts(rows: dict[str, Any]) -> pd.DataFrame:
@@ -54,13 +53,13 @@ def _facts(rows: dict[str, Any]) -> pd.DataFrame:
     "constants",
     epilog="""[bold]Examples[/bold]
 peerdescent theory constants
-peerdescent theory constants --data a9a --format json""",
+peerdescent theory constants --data a9a --format json
+
+Exit status: 0, 2 bad input.""",
 )
-@with_options(without=(*UNUSED, "steps", "topology", "weights", "out", "precision"))
+@with_options("Data", "Problem", "nodes", "seed", "format", "quiet")
 def constants_command(*, given: dict[str, Any]) -> int:
     """L, the variance, ||grad f(x_0)||^2 and F(x_0) - F* of the problem."""
-    from peerdescent import theory
-
     options, problem, _ = _experiment(given)
     with console.waiting("computing", options.quiet):
         found = theory.constants(problem)
@@ -80,19 +79,20 @@ def constants_command(*, given: dict[str, Any]) -> int:
     "parameters",
     epilog="""[bold]Examples[/bold]
 peerdescent theory parameters --steps 1000000
-peerdescent theory parameters --data a9a --topology complete --epsilon 0.01""",
+peerdescent theory parameters --data a9a --topology complete --epsilon 0.01
+
+T is --steps, by default 100,000.
+
+Exit status: 0, 2 bad input.""",
 )
-@with_options(without=(*UNUSED, "out", "precision"))
+@with_options("Data", "Problem", "Network", "steps", "seed", "format", "quiet")
 def parameters_command(
-    epsilon: Epsilon = "0.01",
+    epsilon: Epsilon = 0.01,
     *,
     given: dict[str, Any],
 ) -> int:
     """Corollary 1 for the problem and the network: alpha, beta, b_0, the T it needs, its bound, H_opt and H_net."""
-    from peerdescent import theory
-
-    accuracy = settings.number("epsilon", epsilon, float)
-    require(accuracy > 0, f"--epsilon {epsilon}: must be positive")
+    require(epsilon > 0, f"--epsilon {epsilon:g}: must be positive")  # before anything that takes its time
     options, problem, network = _experiment(given)
     assert options.steps is not None
     with console.waiting("computing", options.quiet):
@@ -100,7 +100,7 @@ def parameters_command(
         known = theory.constants(problem)
         # `corollary` warns where T is too small; `gt_hsgd_parameters` would say it again.
         chosen = theory.parameters(known.smoothness, network.n, options.steps)
-    needed = theory.complexity(known, network.n, network.lam, accuracy)
+    needed = theory.complexity(known, network.n, network.lam, epsilon)
     rows = {
         "alpha": chosen.alpha,
         "beta": chosen.beta,
@@ -111,9 +111,9 @@ def parameters_command(
         "T from which Corollary 1 holds": theory.least_steps(network.n, network.lam),
         **{f"bound: {name}": v for name, v in theory.corollary(known, network.n, network.lam, options.steps).items()},
         "steady-state error": theory.steady_state(known.variance, network.n, network.lam, chosen.beta),
-        f"H_opt for epsilon = {accuracy:g}": needed.optimal,
-        f"H_net for epsilon = {accuracy:g}": needed.network,
-        f"queries a node for epsilon = {accuracy:g}": needed.queries,
+        f"H_opt for epsilon = {epsilon:g}": needed.optimal,
+        f"H_net for epsilon = {epsilon:g}": needed.network,
+        f"queries a node for epsilon = {epsilon:g}": needed.queries,
         "epsilon where H_opt = H_net": theory.independent_below(network.n, network.lam, known),
         "its order, without the problem's constants": theory.independent_below(network.n, network.lam),
     }
@@ -127,65 +127,59 @@ def parameters_command(
 peerdescent theory bound
 peerdescent theory bound --data a9a --topology complete --steps 200000 --seeds 10 --out runs/bound
 
-The bound holds for Theorem 1's step sizes, which are small; --alpha must lie among them. T is --steps, by default
+The bound holds for Theorem 1's step sizes, which are small; --alpha must lie among them. T is --steps, by default \
 100,000. With --out: bound.csv (all T), bound.png, .pdf and .svg.
 
 Exit status: 0, 2 bad input, 130 interrupted by Ctrl-C.""",
 )
-@with_options(without=UNUSED)
+@with_options("Data", "Problem", "Network", "steps", "seed", "precision", "Output")
 def bound_command(
     alpha: Annotated[
-        str | None, typer.Option("--alpha", metavar="NUMBER", help="Step size. \\[default: Corollary 1's, if allowed]")
+        float | None, typer.Option("--alpha", help="Step size. \\[default: Corollary 1's, if allowed]")
     ] = None,
     initial_batch: Annotated[
-        str | None, typer.Option("--initial-batch", metavar="INT", help="b_0. \\[default: Corollary 1's]")
+        int | None, typer.Option("--initial-batch", metavar="<int>", min=1, help="b_0. \\[default: Corollary 1's]")
     ] = None,
-    seeds: Annotated[str, typer.Option("--seeds", metavar="INT", help="Runs that the gap is averaged over.")] = "5",
+    seeds: Annotated[
+        int, typer.Option("--seeds", metavar="<int>", min=1, help="Runs that the gap is averaged over.")
+    ] = 5,
     *,
     given: dict[str, Any],
 ) -> int:
     """Theorem 1's bound term by term, beside the gap that runs measure."""
-    from peerdescent import figures, theory
-    from peerdescent.figures import theory as charts
-    from peerdescent.files import write
-    from peerdescent.theory import measured as bounds
-
     options, problem, network = _experiment(given)
     assert options.steps is not None
-    folder = None if options.out is None else Path(options.out)
-    require(folder is None or not folder.is_file(), f"--out {folder} is a file: give a folder")
-    step = None if alpha is None else settings.number("alpha", alpha, float)
+    out = folder(options)
     theory.check_static(network)
-    if step is not None:  # before anything that takes its time
-        theory.check_step_size(step, theory.smoothness_of(problem), network.n, network.lam)
+    if alpha is not None:  # before anything that takes its time
+        theory.check_step_size(alpha, theory.smoothness_of(problem), network.n, network.lam)
     with console.waiting("computing the constants", options.quiet):
         known = theory.constants(problem)
-    found = bounds.measure(
+    found = theory.measured.measure(
         problem,
         network,
         options.steps,
-        alpha=step,
-        initial_batch=None if initial_batch is None else settings.number("initial_batch", initial_batch, int),
-        seeds=settings.number("seeds", seeds, int),
+        alpha=alpha,
+        initial_batch=initial_batch,
+        seeds=seeds,
         seed=options.seed,
         constants=known,
         precision=options.precision,
         progress=False if options.quiet else None,
     )
     console.result(options.format, found.table, console.plain)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        write(folder / "bound.csv", found.curve.to_csv(index=False).encode())
+    if out is not None:
+        files.write(out / "bound.csv", found.curve.to_csv(index=False).encode())
         shown = re.sub(r"^Network\((.*)lam=(.*)\)$", r"\1λ = \2", str(network))
-        figure = charts.bound(found, f"{problem.name}  ·  {shown}")
+        figure = figures.theory.bound(found, f"{problem.name}  ·  {shown}")
         for suffix in figures.SUFFIXES:
-            figures.save(figure, folder / f"bound{suffix}")
+            figures.save(figure, out / f"bound{suffix}")
     if not options.quiet:
         used, largest = found.parameters, found.curve.iloc[-1][list(theory.TERMS)].astype(float).idxmax()
         console.say(
             f"alpha {used.alpha:.3g}, beta {used.beta:.3g}, b_0 {used.initial_batch}, T {options.steps:,}, "
             f"lambda {found.lam:.3g}: {largest} is the largest term; the bound is {found.looseness:.3g} times the gap; "
-            + (f"written to {folder}" if folder else "nothing was written: add --out DIR for the figure")
+            + (f"written to {out}" if out else "nothing was written: add --out DIR for the figure")
         )
     return 0
 
@@ -194,33 +188,19 @@ def bound_command(
     "table1",
     epilog="""[bold]Examples[/bold]
 peerdescent theory table1
-peerdescent theory table1 --nodes 100 --lam 0.9 --epsilon 1e-3""",
+peerdescent theory table1 --nodes 100 --lam 0.9 --epsilon 1e-3
+
+Exit status: 0, 2 bad input.""",
 )
+@with_options("nodes", "format")
 def table1_command(
-    nodes: Nodes = "20",
-    lam: Lam = "0.75",
-    epsilon: Epsilon = "0.001",
-    exponent: Annotated[
-        str, typer.Option("--exponent", metavar="NUMBER", help="Of 1 - lambda, where a paper does not give it.")
-    ] = "2",
-    form: Annotated[str, typer.Option("--format", metavar="table|csv|json", help="What goes to standard output.")] = (
-        "table"
-    ),
+    lam: Lam = 0.75,
+    epsilon: Epsilon = 0.001,
+    exponent: Annotated[float, typer.Option("--exponent", help="Of 1 - lambda, where a paper does not give it.")] = 2.0,
+    *,
+    given: dict[str, Any],
 ) -> int:
     """The oracle complexities of Table 1, without constants, for given n, lambda and epsilon."""
-    if form not in FORMATS:
-        raise unknown("format", form, FORMATS)
-    console.result(form, table1(nodes, lam, epsilon, exponent), console.plain)
+    options = experiment.settle({}, given)
+    console.result(options.format, theory.table1(options.nodes, lam, epsilon, exponent), console.plain)
     return 0
-
-
-def table1(nodes: str, lam: str, epsilon: str, exponent: str = "2") -> pd.DataFrame:
-    """Table 1 for flags as they were given."""
-    from peerdescent import theory
-
-    return theory.table1(
-        settings.number("nodes", nodes, int),
-        settings.number("lam", lam, float),
-        settings.number("epsilon", epsilon, float),
-        settings.number("exponent", exponent, float),
-    )

@@ -1,6 +1,6 @@
-"""Parsed data kept on disk, so that a file is parsed once.
+"""Parsed data on disk, so that a file is parsed once.
 
-The cache is a convenience: whatever goes wrong with it, the data is read from its source, and nobody is told.
+The cache is a convenience: whatever goes wrong with it, the data is read from its source, without a message.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import platformdirs
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-if TYPE_CHECKING:
-    from peerdescent.datasets.formats import Table
+Table: TypeAlias = tuple[NDArray[Any] | csr_array, NDArray[Any]]
+"""Features and labels as a source has them."""
 
 PARSER_VERSION = 1
 
@@ -26,8 +28,6 @@ def cache_folder() -> Path:
     """The folder named by PEERDESCENT_CACHE, else the user's cache folder."""
     if folder := os.environ.get("PEERDESCENT_CACHE"):
         return Path(folder)
-    import platformdirs
-
     return Path(platformdirs.user_cache_dir("peerdescent"))
 
 
@@ -53,8 +53,6 @@ def _read(file: Path) -> Table:
     with file.open("rb") as stream, np.load(stream) as parts:  # np.load leaves a damaged file open
         if "features" in parts:
             return parts["features"], parts["labels"]
-        from scipy.sparse import csr_array
-
         return csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=parts["shape"]), parts["labels"]
 
 

@@ -1,23 +1,18 @@
-"""A data set in memory and its division over nodes.
-
-SciPy is imported only by those who hold sparse data, so that looking at the package stays quick.
-"""
+"""A data set in memory and its division over nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 
 from peerdescent.errors import require, unknown, whole
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-    Features: TypeAlias = NDArray[np.float32] | csr_array
+Features: TypeAlias = NDArray[np.float32] | csr_array
 
 STACKED_LIMIT_GIB = 8
 PARTITIONS = ("uniform", "dirichlet", "label", "indices")
@@ -55,8 +50,6 @@ class Dataset:
         """Convert to the two number types, and refuse shapes and values that no method could use."""
         features: Features
         if hasattr(self.features, "tocsr"):
-            from scipy.sparse import csr_array
-
             features = csr_array(self.features, dtype=np.float32)
         else:
             features = np.ascontiguousarray(self.features, dtype=np.float32)
@@ -245,8 +238,6 @@ class Partition:
         >>> columns.tolist(), values.tolist()
         ([[[1, 0], [0, 1]]], [[[2.0, 0.0], [3.0, 4.0]]])
         """
-        from scipy.sparse import csr_array
-
         features, sizes = csr_array(self.dataset.features), self.sizes
         shape = (self.nodes, int(sizes.max()), self.widest)
         columns, values = np.zeros(shape, np.int32), np.zeros(shape, np.float32)

@@ -1,7 +1,4 @@
-"""One reader per kind of source. Each returns the features and the labels as they are written there.
-
-scikit-learn and pandas take a second or more to import, so each reader imports what it needs when it is called.
-"""
+"""One reader per kind of source. Each returns the features and the labels as they are written there."""
 
 from __future__ import annotations
 
@@ -14,18 +11,16 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, vstack
+from sklearn.datasets import fetch_openml, load_digits, load_svmlight_files
 
+from peerdescent.datasets.cache import Table
 from peerdescent.errors import require
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from scipy.sparse import csr_array
-
-    Table: TypeAlias = tuple[NDArray[Any] | csr_array, NDArray[Any]]
 
 COMPRESSIONS = ("", ".gz", ".bz2")
 
@@ -53,9 +48,6 @@ def read_libsvm(paths: Sequence[Path], features: int | None = None) -> Table:
 
     `features` is the number of columns: a file whose last columns are all zero does not show them.
     """
-    from scipy.sparse import csr_array, vstack
-    from sklearn.datasets import load_svmlight_files
-
     with _reading(
         " and ".join(map(str, paths)), "LIBSVM text (label index:value ...); other kinds are told by .csv and .npz"
     ):
@@ -65,8 +57,6 @@ def read_libsvm(paths: Sequence[Path], features: int | None = None) -> Table:
 
 def read_csv(path: Path, target: str | int = -1) -> Table:
     """Comma-separated numbers, with or without a line of names; `target` is the label column, by name or place."""
-    import pandas as pd
-
     with _reading(path, "comma-separated text"):
         first = pd.read_csv(path, header=None, nrows=2, dtype=str)
         frame = pd.read_csv(path, header=0 if _has_header(first) else None, low_memory=False)
@@ -109,8 +99,6 @@ def read_npz(path: Path) -> Table:
 
 def read_digits(paths: Sequence[Path] = ()) -> Table:
     """The digits that come with scikit-learn."""
-    from sklearn.datasets import load_digits
-
     features, labels = load_digits(return_X_y=True)
     return features, labels
 
@@ -127,8 +115,6 @@ def read_openml(data_id: int, name: str) -> Table:
 
     Text categories become codes 1, 2, ... in the order OpenML lists them; missing values stay missing (NaN).
     """
-    from sklearn.datasets import fetch_openml
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a failed attempt is told once, by the error
         try:
@@ -142,8 +128,6 @@ def read_openml(data_id: int, name: str) -> Table:
 
 
 def _numbers(column: pd.Series[Any]) -> NDArray[np.float32]:
-    import pandas as pd
-
     if not pd.api.types.is_numeric_dtype(column):
         categories = column.astype("category").cat
         codes = np.arange(1, len(categories.categories) + 1, dtype=np.float32)
@@ -155,8 +139,6 @@ def _numbers(column: pd.Series[Any]) -> NDArray[np.float32]:
 
 def _labels(target: Any, name: str) -> NDArray[Any]:
     """Numbers where every label is one, else text."""
-    import pandas as pd
-
     labels = pd.Series(target)
     require(not labels.isna().any(), f"{name} has rows without a label: leave them out")
     if pd.api.types.is_numeric_dtype(labels):

@@ -12,21 +12,19 @@ import warnings
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sklearn.preprocessing import MinMaxScaler, maxabs_scale, normalize
 
 from peerdescent.datasets import formats
-from peerdescent.datasets.cache import cache_folder, cached, fingerprint
-from peerdescent.datasets.dataset import Dataset, generator, stored_values
+from peerdescent.datasets.cache import Table, cache_folder, cached, fingerprint
+from peerdescent.datasets.dataset import Dataset, Features, generator, stored_values
 from peerdescent.datasets.planted import synthetic
 from peerdescent.datasets.sets import SETS, NamedSet
 from peerdescent.errors import require, unknown, whole
-
-if TYPE_CHECKING:
-    from peerdescent.datasets.dataset import Features
-    from peerdescent.datasets.formats import Table
 
 
 def load(
@@ -95,7 +93,7 @@ def load(
         require(rows <= len(raw), f"rows={rows} is more than the {len(raw)} rows of {name}: ask for fewer, or for all")
         kept = rng.permutation(len(raw))[:rows]
         features, mapped = features[kept], mapped[kept]
-    return Dataset(_unit_rows(features) if normalise else features, mapped, name)
+    return Dataset(normalize(features, copy=False) if normalise else features, mapped, name)
 
 
 def _folders(data_dir: str | os.PathLike[str] | None) -> list[Path]:
@@ -181,34 +179,17 @@ def _float32(features: Features, unit: float, name: str) -> Features:
 
 def _min_max(features: Features, name: str) -> Features:
     if isinstance(features, np.ndarray):
-        low, high = features.min(axis=0), features.max(axis=0)
-    else:
-        low, high = features.min(axis=0).toarray().ravel(), features.max(axis=0).toarray().ravel()
-        worst = int(np.argmin(low))
-        require(
-            low[worst] >= 0,
-            f"{name} is sparse, and scale=True would fill column {worst}, whose smallest value is {low[worst]:g}: "
-            "pass scale=False, or load a dense copy",
-        )
-    span = np.where(high > low, high - low, 1)
-    if isinstance(features, np.ndarray):
-        features -= low
-        features /= span
-    else:  # a column whose smallest value is above 0 has no zeros to keep
-        features.data -= low[features.indices]
-        features.data /= span[features.indices]
-    return features
-
-
-def _unit_rows(features: Features) -> Features:
-    if isinstance(features, np.ndarray):
-        norms = np.sqrt(np.einsum("ij,ij->i", features, features))
-        features /= np.where(norms > 0, norms, 1)[:, None]
-    else:
-        row = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
-        norms = np.sqrt(np.bincount(row, features.data.astype(float) ** 2, minlength=features.shape[0]))
-        features.data /= np.where(norms > 0, norms, 1)[row]
-    return features
+        return MinMaxScaler(copy=False, clip=True).fit_transform(features)
+    low = features.min(axis=0).toarray().ravel()
+    worst = int(np.argmin(low))
+    require(
+        low[worst] >= 0,
+        f"{name} is sparse, and scale=True would fill column {worst}, whose smallest value is {low[worst]:g}: "
+        "pass scale=False, or load a dense copy",
+    )
+    # A column whose smallest value is above 0 has no zeros to keep.
+    features.data -= low[features.indices]
+    return csr_array(maxabs_scale(features, copy=False))
 
 
 def _binary(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from peerdescent.datasets.dataset import Dataset, generator
 from peerdescent.errors import require, whole
@@ -21,8 +22,6 @@ def synthetic(samples: int, features: int, density: float = 1.0, seed: int = 0) 
     >>> synthetic(1000, 20, seed=1)
     Dataset('synthetic-1000x20', 1,000 rows x 20 features, 100.0% nonzero, labels -1: 46.7%, 1: 53.3%)
     """
-    from scipy.sparse import csr_array
-
     samples, features = whole("samples", samples, least=1), whole("features", features, least=1)
     require(0 < density <= 1, f"density={density!r} must lie in (0, 1]: 1 is dense")
     rng = generator(seed)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from peerdescent.datasets import formats
 
 if TYPE_CHECKING:
-    from peerdescent.datasets.formats import Table
+    from peerdescent.datasets.cache import Table
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 from . import theory as theory
-from .lines import COLOURS as COLOURS
-from .lines import DASHES as DASHES
-from .lines import MARKERS as MARKERS
-from .lines import SUFFIXES as SUFFIXES
+from .heatmaps import heatmap as heatmap
 from .lines import comparison as comparison
 from .lines import curves as curves
-from .lines import heatmap as heatmap
-from .lines import save as save
 from .networks import drawing as drawing
+from .style import COLOURS as COLOURS
+from .style import DASHES as DASHES
+from .style import MARKERS as MARKERS
+from .style import SUFFIXES as SUFFIXES
+from .style import save as save

@@ -10,12 +10,14 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
+from peerdescent.figures.style import COLOURS
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from peerdescent.networks.network import Network
 
-BLUE = "#0072B2"
+BLUE = COLOURS[0]
 LATTICES = ("grid", "torus")
 MARGIN = 0.18  # around the outermost nodes, in units of the circle's radius
 LABELLED = 60  # nodes; more numbers than that would not be legible

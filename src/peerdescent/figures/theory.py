@@ -8,14 +8,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from peerdescent.figures.lines import COLOURS, DASHES, MARKERS
+from peerdescent.figures.style import COLOURS, finish, line_style
 from peerdescent.theory.theorem import TERMS
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
-    from peerdescent.studies.gradients import Needed
     from peerdescent.theory.measured import Measured
 
 TERM_COLOURS = tuple(colour for colour in COLOURS if colour not in ("#000000", COLOURS[1]))
@@ -29,21 +27,7 @@ def _figure(columns: int) -> tuple[Figure, Any]:
 
 
 def _style(index: int) -> dict[str, Any]:
-    return {
-        "color": COLOURS[index % len(COLOURS)],
-        "linestyle": DASHES[index % len(DASHES)],
-        "marker": MARKERS[index % len(MARKERS)],
-        "markersize": 5,
-        "markerfacecolor": "white",
-        "linewidth": 1.6,
-    }
-
-
-def _finish(axes: Axes, x: str, y: str) -> None:
-    axes.set(xlabel=x, ylabel=y)
-    axes.grid(color="0.9", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    return line_style(index) | {"markersize": 5, "linewidth": 1.6}
 
 
 def _plain(axis: Any) -> None:
@@ -53,51 +37,54 @@ def _plain(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def speedup(found: Needed, curves: pd.DataFrame) -> Figure:
-    """Gaps against all gradients of the network, which coincide under a linear speed-up; gradients a node against n."""
+def speedup(table: pd.DataFrame, slopes: pd.DataFrame, curves: pd.DataFrame) -> Figure:
+    """Gaps against all gradients of the network, which coincide under a linear speed-up; gradients a node against n.
+
+    `table` has the gradients a node needs by topology, nodes and epsilon, `slopes` the slope of their logarithms with
+    its confidence interval, and `curves` the gaps behind them.
+    """
     figure, (left, right) = _figure(2)
     figure.set_size_inches(10.4, 5.4)
-    first = str(found.table["topology"].iloc[0])
+    first = str(table["topology"].iloc[0])
     for index, (nodes, own) in enumerate(curves[curves["topology"] == first].groupby("nodes")):
         left.loglog(own["nodes"] * own["gradients"], own["rms"], label=f"n = {nodes}", **_style(index))
-    _finish(left, f"gradients of all nodes, {first} graph", r"root of the mean gap")
+    finish(left, f"gradients of all nodes, {first} graph", r"root of the mean gap")
     left.legend(frameon=False, fontsize=9)
-    assert found.slopes is not None
-    sizes = np.array(sorted(found.table["nodes"].unique()), dtype=float)
-    for index, (epsilon, own) in enumerate(found.table.groupby("epsilon", sort=False)):
+    sizes = np.array(sorted(table["nodes"].unique()), dtype=float)
+    for index, (epsilon, own) in enumerate(table.groupby("epsilon", sort=False)):
         for graph, line in own.groupby("topology", sort=False):
-            slope = found.slopes.query("topology == @graph and epsilon == @epsilon").iloc[0]
+            slope = slopes.query("topology == @graph and epsilon == @epsilon").iloc[0]
             interval = f"{slope['slope']:.2f} [{slope['low']:.2f}, {slope['high']:.2f}]"
-            told = rf"$\epsilon$ = {epsilon:g}, {graph}: slope {interval}"
+            label = rf"$\epsilon$ = {epsilon:g}, {graph}: slope {interval}"
             style = _style(index) | ({"linestyle": "-"} if graph == first else {"linestyle": ":", "markersize": 9})
-            right.loglog(line["nodes"], line["gradients"], label=told, **style)
-    top = found.table["gradients"].max()
+            right.loglog(line["nodes"], line["gradients"], label=label, **style)
+    top = table["gradients"].max()
     right.loglog(sizes, 1.6 * top / sizes, color="0.6", linewidth=1, label="slope -1")
     right.set_xscale("log", base=2)
     right.set_xticks(sizes, [f"{n:g}" for n in sizes])
     right.xaxis.set_minor_locator(NullLocator())
-    _finish(right, "nodes n", r"gradients a node needs for $E\|\nabla F\|\leq\epsilon$")
+    finish(right, "nodes n", r"gradients a node needs for $E\|\nabla F\|\leq\epsilon$")
     _plain(left.yaxis)
     handles, labels = right.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower right", ncols=2, frameon=False, fontsize=9, handlelength=3.2)
     return figure
 
 
-def topology(found: Needed, curves: pd.DataFrame) -> Figure:
+def topology(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
     """Gaps against gradients, a line a graph; and gradients needed against 1 / (1 - lambda), a line an epsilon."""
     figure, (left, right) = _figure(2)
     for index, (graph, own) in enumerate(curves.groupby("topology", sort=False)):
         label = f"{graph}, λ = {own['lambda'].iloc[0]:.2f}"
         left.loglog(own["gradients"], own["rms"], label=label, **_style(index))
-    _finish(left, "gradients of a node", "root of the mean gap")
+    finish(left, "gradients of a node", "root of the mean gap")
     left.legend(frameon=False, fontsize=9)
-    for index, (epsilon, own) in enumerate(found.table.groupby("epsilon", sort=False)):
+    for index, (epsilon, own) in enumerate(table.groupby("epsilon", sort=False)):
         own = own.sort_values("lambda")
         label = rf"$\epsilon$ = {epsilon:g}"
         right.loglog(1 / (1 - own["lambda"]), own["ratio"], label=label, **_style(index))
     for axis in (left.yaxis, right.xaxis, right.yaxis):
         _plain(axis)
-    _finish(right, r"$1/(1-\lambda)$", "gradients needed, by those on the complete graph")
+    finish(right, r"$1/(1-\lambda)$", "gradients needed, by those on the complete graph")
     right.legend(frameon=False, fontsize=9)
     return figure
 
@@ -119,7 +106,7 @@ def bound(found: Measured, title: str = "") -> Figure:
     axes.loglog(curve["steps"], curve["measured"], color=colour, linewidth=2.4, label="measured")
     lowest = curve["least"].min()
     axes.set_ylim(bottom=max(min(curve[shown].min().min(), lowest) / 2, lowest / 1e5))
-    _finish(axes, "steps T", r"$E\|\nabla F(\tilde{x}_T)\|^2$, mean over nodes and t = 0..T")
+    finish(axes, "steps T", r"$E\|\nabla F(\tilde{x}_T)\|^2$, mean over nodes and t = 0..T")
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)
     if title:
         axes.set_title(title, fontsize=10)

@@ -5,18 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import sparse as scipy_sparse
 
 from peerdescent.errors import require, unknown
 from peerdescent.problems.finite_sum import FiniteSum, Held
 from peerdescent.problems.problem import Problem
 
-if TYPE_CHECKING:
-    from peerdescent.datasets import Partition
+
+class Partition(Protocol):
+    """Labelled rows at every node, as `peerdescent.datasets.Partition` has them."""
+
+    @property
+    def dataset(self) -> Any:
+        """The data set, which has a name."""
+
+    @property
+    def dimension(self) -> int:
+        """The number of features."""
+
+    @property
+    def widest(self) -> int:
+        """The largest number of nonzeros in a row."""
+
+    def stacked(self) -> tuple[Any, Any, Any]:
+        """Features (n, m, p), labels (n, m) and sizes (n,)."""
+
+    def nonzeros(self) -> tuple[Any, Any, Any, Any]:
+        """Columns and values of nonzeros (n, m, k), labels (n, m) and sizes (n,)."""
 
 
 def bounded(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -83,15 +103,13 @@ def logistic(partition: Partition, strength: float = 1e-4, regulariser: str = "n
 
 def rows_of(problem: Problem) -> Iterator[Any]:
     """The labelled features (m_i, p) of each node in turn, without padding: an array, or a SciPy sparse one."""
-    from scipy import sparse
-
     held = problem.data
     for node, size in enumerate(held.size.tolist()):
         own = jax.tree.map(lambda a, node=node, size=size: np.asarray(a[node, :size]), held.rows)
         if isinstance(own, Nonzeros):
             starts = np.arange(size + 1) * own.columns.shape[1]
             shape = (size, problem.dimension)
-            yield sparse.csr_array((own.values.ravel().astype(float), own.columns.ravel(), starts), shape=shape)
+            yield scipy_sparse.csr_array((own.values.ravel().astype(float), own.columns.ravel(), starts), shape=shape)
         else:
             yield own.astype(float)
 

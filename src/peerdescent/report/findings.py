@@ -13,27 +13,16 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from peerdescent.errors import require
+from peerdescent.runs.bands import HORIZONTAL, VERTICAL, add_gap, band, quantities
+from peerdescent.runs.metrics import METRICS, Metric
+from peerdescent.sweeps import seeds
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-
-AXES = {
-    "epoch": "epochs",
-    "rounds": "rounds of communication",
-    "bytes": "bytes sent by a node, on average",
-    "seconds": "seconds",
-    "step": "steps",
-}
-QUANTITIES = {
-    "loss": "loss F(x̄)",
-    "gap": "gap F(x̄) − F*",
-    "grad_norm": "gradient norm ‖∇F(x̄)‖",
-    "consensus": "consensus error",
-}
 POINTS = 400  # of a line; more could not be seen
 LEVELS = 40  # of a hyperparameter in a heat map; more are taken together with their neighbours
 
@@ -46,6 +35,8 @@ class Run:
     name: str | None
     summary: dict[str, Any]
     table: pd.DataFrame
+    metrics: dict[str, Metric]
+    """What can be drawn of it, by column."""
 
     @property
     def home(self) -> str:
@@ -81,37 +72,28 @@ class Group:
         return sum(run.summary["status"] == "diverged" for run in self.runs)
 
     def final(self, column: str) -> np.ndarray:
-        """The last record of each seed."""
-        import numpy as np
-
-        return np.array([run.table[column].iloc[-1] for run in self.runs], float)
+        """The last record of each seed, NaN where a run has no such column."""
+        return np.array([run.table[column].iloc[-1] if column in run.table else math.nan for run in self.runs], float)
 
     def lines(self) -> dict[str, dict[str, Any]]:
         """For each axis the places `x` and, for each quantity, its mean over seeds there, the smallest and the largest.
 
-        A line ends where the first of its seeds does: a mean over fewer from there on would jump.
+        A line ends where the first of its seeds does.
         """
-        import numpy as np
-
-        found: dict[str, dict[str, Any]] = {}
-        for x in AXES:
-            tables = [run.table[np.isfinite(run.table[x])].sort_values(x, kind="stable") for run in self.runs]
-            if any(table.empty for table in tables):
+        tables, found = [run.table for run in self.runs], {}
+        for x in HORIZONTAL:
+            bands = {y: band(tables, x, y) for y in self.runs[0].metrics if all(y in table for table in tables)}
+            points = bands["loss"].x
+            if not len(points):
                 continue
-            first, last = max(table[x].iloc[0] for table in tables), min(table[x].iloc[-1] for table in tables)
-            grid = np.unique(np.concatenate([table[x] for table in tables]))
-            grid = grid[(first <= grid) & (grid <= last)]
-            if not len(grid):
-                continue
-            grid = grid[np.unique(np.linspace(0, len(grid) - 1, POINTS).round().astype(int))]
-            found[x] = {"x": _numbers(grid)}
-            for y in QUANTITIES:
-                columns = [table[y].where(np.isfinite(table[y])) for table in tables]
-                values = np.stack([np.interp(grid, t[x], c) for t, c in zip(tables, columns, strict=True)])
-                if np.isfinite(values).any():
-                    found[x][y] = {"mid": _numbers(values.mean(axis=0))}
+            shown = np.unique(np.linspace(0, len(points) - 1, POINTS).round().astype(int))
+            lines = {}
+            for y, common in bands.items():
+                if np.isfinite(common.values).any():
+                    lines[y] = {"mid": _numbers(common.mean[shown])}
                     if len(tables) > 1:
-                        found[x][y] |= {"low": _numbers(values.min(axis=0)), "high": _numbers(values.max(axis=0))}
+                        lines[y] |= {"low": _numbers(common.low[shown]), "high": _numbers(common.high[shown])}
+            found[x] = {"x": _numbers(points[shown]), "y": lines}
         return found
 
 
@@ -128,23 +110,37 @@ def runs(folder: Path) -> list[Run]:
 
 
 def _run(folder: Path, place: Path) -> Run:
-    import pandas as pd
-
+    file = place / "trace.csv"
     summary = _json(place / "summary.json", ("method", "problem", "network", "seed", "status"))
     try:
-        table = pd.read_csv(place / "trace.csv").reindex(columns=[*AXES, *QUANTITIES]).astype(float)
+        table = pd.read_csv(file)
+        own = [str(name) for name in table.select_dtypes("number") if name not in METRICS and name not in VERTICAL]
+        table = table.reindex(columns=[*METRICS, *own]).astype(float)
     except ValueError as error:
-        raise ValueError(f"{place / 'trace.csv'} is not the table of a trace: {error}") from error
-    require(len(table) > 0, f"{place / 'trace.csv'} has no rows: run it again, or move it elsewhere")
+        raise ValueError(f"{file} is not the table of a trace: {error}") from error
+    require(len(table) > 0, f"{file} has no rows: run it again, or move it elsewhere")
     inner = place.relative_to(folder)
-    optimum = next((file for file in _upwards(folder, inner, "optimum.json") if file.is_file()), None)
+    optimum = next((found for found in _upwards(folder, inner, "optimum.json") if found.is_file()), None)
     if optimum is not None:
         value = _json(optimum, ("value",))["value"]
         require(isinstance(value, int | float), f"value is {value!r} in {optimum}: must be a number")
-        table["gap"] = table["loss"] - value
+        table = add_gap(table, value)
     parts = place.resolve().parts
     named = parts[-3:-2] == ("runs",) and re.fullmatch(r"seed-\d+", parts[-1])
-    return Run(inner.as_posix(), parts[-2] if named else None, summary, table)
+    metrics = quantities(own, _described(place / "summary.json", summary))
+    return Run(inner.as_posix(), parts[-2] if named else None, summary, table, metrics)
+
+
+def _described(file: Path, summary: dict[str, Any]) -> list[Metric]:
+    """The user's own metrics, as the summary of a run describes them."""
+    try:
+        metrics = [Metric(**described) for described in summary.get("metrics", [])]
+        for metric in metrics:
+            if metric.format != "B":  # bytes, which Python has no format for
+                format(0.0, metric.format)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file} does not describe metrics: {error}; write it again, or move it elsewhere") from error
+    return metrics
 
 
 def _upwards(folder: Path, inner: Path, name: str) -> list[Path]:
@@ -210,10 +206,6 @@ def sweeps(folder: Path) -> list[Sweep]:
 
 
 def _sweep(folder: Path, file: Path) -> Sweep:
-    import pandas as pd
-
-    from peerdescent.sweeps.sweeping import best as best_configuration
-
     try:
         table = pd.read_csv(file)
     except ValueError as error:
@@ -223,15 +215,7 @@ def _sweep(folder: Path, file: Path) -> Sweep:
     require(len(table) > 0, f"{file} has no rows: run the sweep again, or move it elsewhere")
     described = file.with_name("sweep.json")
     about = _json(described) if described.is_file() else {}
-    parameters = list(table.columns[: table.columns.get_loc("seed")])
-    rows = len(table)
-    table = table.drop_duplicates([*parameters, "seed"])
-    # As `sweep.best` has it, a configuration is its mean over seeds, and counts if it is done for every one of them.
-    keys = [table[name] for name in parameters] or [pd.Series(0, table.index)]
-    marked = table.assign(gone=table["status"] == "diverged", done=table["status"] == "done")
-    groups = marked.groupby(keys, dropna=False, sort=False)
-    each = groups.agg(loss=("loss", "mean"), gone=("gone", "any"), done=("done", "sum")).reset_index()
-    each["done"] = each["done"] == table["seed"].nunique()
+    each = seeds.summary(table)
     finished = each.loc[each["done"], "loss"]
     return Sweep(
         place=file.parent.relative_to(folder).as_posix(),
@@ -240,51 +224,41 @@ def _sweep(folder: Path, file: Path) -> Sweep:
         budget=str(about.get("budget", "")),
         seeds=table["seed"].nunique(),
         configurations=len(each),
-        rows=rows,
-        diverged=int(each["gone"].sum()),
-        best=best_configuration(table) if len(finished) else None,
+        rows=len(table),
+        diverged=int(each["diverged"].sum()),
+        best=seeds.best(table) if len(finished) else None,
         loss=float(finished.min()),
-        heat=_heat(each, parameters),
+        heat=_heat(each, seeds.parameters(table)),
     )
 
 
 def _heat(each: pd.DataFrame, parameters: Sequence[str]) -> dict[str, Any] | None:
     """The smallest loss for every two values of every two hyperparameters, those that vary before others."""
-    import numpy as np
-
     varied = [name for name in parameters if each[name].nunique(dropna=False) > 1]
     shown = (varied + [name for name in parameters if name not in varied])[: max(2, len(varied))]
     if len(shown) < 2 or not varied:
         return None
     axes = [_levels(each[name]) for name in shown]
-    done, gone, losses = (each[name].to_numpy() for name in ("done", "gone", "loss"))
     cells = {}
     for j, (columns, right) in enumerate(axes):
         for i, (rows, left) in enumerate(axes[:j]):
-            smallest = np.full((len(left), len(right)), np.inf)
-            np.minimum.at(smallest, (rows[done], columns[done]), losses[done])
-            lost = np.full(smallest.shape, None, object)
-            lost[rows[gone], columns[gone]] = "diverged"
+            losses, diverged = seeds.smallest(each, "loss", rows, columns, (len(left), len(right)))
             cells[f"{i},{j}"] = [
-                [value if value is not None else other for value, other in zip(_numbers(line), others, strict=True)]
-                for line, others in zip(smallest, lost.tolist(), strict=True)
+                ["diverged" if gone else loss for loss, gone in zip(_numbers(line), lost, strict=True)]
+                for line, lost in zip(losses, diverged.tolist(), strict=True)
             ]
     named = [{"name": name, "levels": names} for name, (_, names) in zip(shown, axes, strict=True)]
     return {"parameters": named, "cells": cells}
 
 
 def _levels(column: pd.Series) -> tuple[np.ndarray, list[str]]:
-    """The level of each row, and what the levels are called."""
-    import numpy as np
-    import pandas as pd
-
-    codes, values = pd.factorize(column, sort=True, use_na_sentinel=False)
-    names = [short(value) for value in values]
+    """The level of each row, and what the levels are called; neighbours share a level where there are too many."""
+    places, names = seeds.levels(column)
     if len(names) <= LEVELS:
-        return codes, names
+        return places, names
     bins = np.arange(len(names)) * LEVELS // len(names)
     ends = [np.flatnonzero(bins == level)[[0, -1]] for level in range(LEVELS)]
-    return bins[codes], [names[a] if a == b else f"{names[a]}–{names[b]}" for a, b in ends]
+    return bins[places], [names[a] if a == b else f"{names[a]}–{names[b]}" for a, b in ends]
 
 
 def short(value: Any) -> str:

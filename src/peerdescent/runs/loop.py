@@ -13,11 +13,11 @@ from typing import Any
 import jax
 
 import peerdescent
+from peerdescent.digests import digest
 from peerdescent.engines import registry
 from peerdescent.engines.disk_cache import remember
 from peerdescent.engines.meeting import agree
 from peerdescent.errors import NotFinite, require
-from peerdescent.files import digest
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem

@@ -109,9 +109,7 @@ def metric(
     >>> bool(trace.table["largest entry"].iloc[-1] == abs(trace.x_mean).max())
     True
     """
-    require(
-        callable(function), f"a metric needs a function, and {function!r} is none: give one of (x_mean, x, problem)"
-    )
+    require(callable(function), f"{function!r} is no metric: give a function of (x_mean, x, problem)")
     name = str(getattr(function, "__name__", "")) if name is None else name
     require(bool(name) and name != "<lambda>", "the metric has no name: give one, as in metric(function, 'accuracy')")
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any, Protocol
 
+from rich import progress as bars
+from rich.console import Console
+
 
 class Progress(Protocol):
     """What `run` tells while it works."""
@@ -37,17 +40,14 @@ class Bar:
 
     def begin(self, label: str, total: int) -> None:
         """Draw the bar."""
-        from rich import progress
-        from rich.console import Console
-
-        self._bar = progress.Progress(
-            progress.TextColumn("{task.description}"),
-            progress.BarColumn(),
-            progress.TaskProgressColumn(),
-            progress.TextColumn("loss {task.fields[loss]}"),
-            progress.TimeElapsedColumn(),
-            progress.TextColumn("left"),
-            progress.TimeRemainingColumn(),
+        self._bar = bars.Progress(
+            bars.TextColumn("{task.description}"),
+            bars.BarColumn(),
+            bars.TaskProgressColumn(),
+            bars.TextColumn("loss {task.fields[loss]}"),
+            bars.TimeElapsedColumn(),
+            bars.TextColumn("left"),
+            bars.TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
         )

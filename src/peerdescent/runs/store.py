@@ -1,7 +1,7 @@
 """Results that are already computed, in a folder that says what they are about.
 
-A table of results is `<name>.csv`, a row a result, beside `<name>.json`, the facts that all of them share. Whoever comes
-back with other facts is refused, so that no result is taken for another's.
+A table of results is `<name>.csv`, a row a result, beside `<name>.json`, the facts that all of them share. A call with
+other facts is refused, so that no result is taken for another's.
 """
 
 from __future__ import annotations

@@ -83,10 +83,9 @@ class Trace:
 
     def __repr__(self) -> str:
         last = self.table.iloc[-1]
-        return (
-            f"Trace({self.identity.method}, {self.status}, {self.steps} steps, loss {last['loss']:.6g}, "
-            f"grad_norm {last['grad_norm']:.3g})"
-        )
+        shown = [("loss", ".6g"), ("grad_norm", ".3g"), *((own.name, own.format) for own in self.metrics)]
+        values = ", ".join(f"{name} {last[name]:{form}}" for name, form in shown)
+        return f"Trace({self.identity.method}, {self.status}, {self.steps} steps, {values})"
 
     def summary(self) -> dict[str, Any]:
         """Final metrics, counts, status, versions: what `summary.json` holds."""

@@ -133,7 +133,7 @@ def speedup(
     result = Needed(pd.DataFrame(rows), pd.DataFrame(slopes), gaps)
     write(folder / "speedup.csv", result.table.to_csv(index=False).encode())
     write(folder / "slopes.csv", pd.DataFrame(slopes).to_csv(index=False).encode())
-    figure = charts.speedup(result, _means(gaps))
+    figure = charts.speedup(result.table, pd.DataFrame(slopes), _means(gaps))
     for suffix in figures.SUFFIXES:
         figures.save(figure, folder / f"speedup{suffix}")
     note(f"written to {folder}: speedup.csv, slopes.csv, gaps.csv, speedup.png, .pdf and .svg")
@@ -169,7 +169,7 @@ def independence(
             rows.append(row | {"ratio": gradients / found["complete"], "predicted": own / best})
     result = Needed(pd.DataFrame(rows), None, gaps)
     write(folder / "topology.csv", result.table.to_csv(index=False).encode())
-    figure = charts.topology(result, _means(gaps))
+    figure = charts.topology(result.table, _means(gaps))
     for suffix in figures.SUFFIXES:
         figures.save(figure, folder / f"topology{suffix}")
     note(f"written to {folder}: topology.csv, gaps.csv, topology.png, .pdf and .svg")

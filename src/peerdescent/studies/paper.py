@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 
 from peerdescent import datasets, experiment, figures, report
+from peerdescent.digests import digest
 from peerdescent.errors import require, unknown, whole
 from peerdescent.experiment import Options
-from peerdescent.files import digest, write
+from peerdescent.files import write
 from peerdescent.methods.selectors import parse
 from peerdescent.networks import topology
 from peerdescent.networks.network import Network
@@ -101,7 +102,7 @@ def lambdas() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def table2(data_dir: str | None = None) -> pd.DataFrame:
+def table2(data_dir: str | Path | None = None) -> pd.DataFrame:
     """The four data sets as they are loaded, and what the paper says; what cannot be had is said to be missing."""
     rows = []
     for name, (samples, features) in DATA.items():
@@ -129,7 +130,7 @@ class How(TypedDict, total=False):
     """Epochs of the tuning; by default the scale's, which are fewer than those of the runs."""
     finalists: int
     """How many of the best of a tuning are compared over five seeds more; 1, the default, believes the one seed."""
-    data_dir: str | None
+    data_dir: str | Path | None
     progress: Any
     note: Callable[[str], None]
     """Is called with a line on every part of the work."""
@@ -167,7 +168,7 @@ def heterogeneity(
     }
 
 
-def load(name: str, data_dir: str | None = None) -> Any:
+def load(name: str, data_dir: str | Path | None = None) -> Any:
     """One of the paper's data sets, cut to the paper's number of rows."""
     return datasets.load(name, data_dir=data_dir, rows=_rows(name))
 
@@ -184,7 +185,7 @@ def _begin(
     out: str | Path | None,
     tuning: float | None = None,
     finalists: int = 1,
-    data_dir: str | None = None,
+    data_dir: str | Path | None = None,
     progress: Any = None,
     note: Callable[[str], None] = _silent,
 ) -> _Work:
@@ -197,7 +198,9 @@ def _begin(
         size = size._replace(tuning=tuning)
     folder = Path(out) if out is not None else Path("runs") / f"{what}-{Path(data).name}"
     require(not folder.is_file(), f"{folder} is a file: give a folder")
-    options = Options(data=data, data_dir=data_dir, rows=_rows(data), nodes=NODES, data_seed=0)
+    options = Options(
+        data=data, data_dir=Path(data_dir) if data_dir else None, rows=_rows(data), nodes=NODES, data_seed=0
+    )
     return _Work(what, options, size, folder, progress, note)
 
 
@@ -219,7 +222,7 @@ class _Work:
     def experiment(self) -> tuple[Problem, Network]:
         """The problem and the network."""
         try:
-            return experiment.experiment(self.options)
+            return experiment.build(self.options)
         except ValueError as error:
             instead = STAND_INS.get(self.options.data)
             raise ValueError(f"{error}; {instead} has its shape" if instead else str(error)) from None

@@ -1,7 +1,7 @@
 from .grids import BATCHES as BATCHES
 from .grids import GRIDS as GRIDS
 from .grids import tuning_grid as tuning_grid
-from .sweeping import best as best
+from .seeds import best as best
 from .sweeping import sweep as sweep
 from .tuning import Tuned as Tuned
 from .tuning import tune as tune

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,11 +14,11 @@ import jax
 import numpy as np
 import pandas as pd
 
+from peerdescent.digests import digest
 from peerdescent.engines.disk_cache import remember
 from peerdescent.engines.fleet import Fleet
 from peerdescent.engines.routing import fleet_for
 from peerdescent.errors import require, unknown, whole
-from peerdescent.files import digest
 from peerdescent.methods.contract import Method
 from peerdescent.methods.named import METHODS
 from peerdescent.methods.selectors import parse
@@ -37,7 +36,7 @@ from peerdescent.runs.checks import (
 from peerdescent.runs.costs import Costs
 from peerdescent.runs.progress import choose
 from peerdescent.runs.trace import Status
-from peerdescent.sweeps.grids import configurations_of, plain
+from peerdescent.sweeps.grids import configurations_of
 from peerdescent.sweeps.table import Configuration, Rows
 
 
@@ -77,7 +76,7 @@ def sweep(
     >>> network = peer.Network(peer.topology.ring(4))
     >>> grid = {"alpha": [0.1, 1.0, 1e6], "beta": [0.01, 0.1]}
     >>> table = peer.sweep(peer.methods.gt_hsgd, grid, problem, network, epochs=1)
-    >>> table["status"].tolist(), best(table)
+    >>> table["status"].tolist(), peer.sweeps.best(table)
     (['done', 'done', 'done', 'done', 'diverged', 'diverged'], {'alpha': 1.0, 'beta': 0.1})
     """
     check_kinds(problem, network)
@@ -167,30 +166,6 @@ class _End(NamedTuple):
     losses: list[float]
     """At every mark, NaN at those that it did not reach; the last is that of its last step."""
     norm: float
-
-
-def best(table: pd.DataFrame, by: str = "loss") -> dict[str, Any]:
-    """The hyperparameters of the row with the smallest `by`, the mean over seeds where there are several.
-
-    What diverged or was interrupted, with any seed, is left out.
-    """
-    parameters = list(table.columns[: table.columns.get_loc("seed")])
-    done = table[table["status"] == Status.done].drop_duplicates([*parameters, "seed"])
-    # A configuration counts only if it is done for every seed.
-    keys = pd.Series([repr(values) for values in done[parameters].to_numpy().tolist()], done.index, dtype=str)
-    means = done.groupby(keys)[by].agg(["mean", "size"])
-    means = means[means["size"] == table["seed"].nunique()]
-    require(len(means) > 0, "no configuration is done for every seed: all diverged or were interrupted")
-    row = done[keys == means["mean"].idxmin()].iloc[0]
-    return {name: _parameter(row[name], table[name]) for name in parameters}
-
-
-def _parameter(value: Any, column: pd.Series) -> Any:
-    """A value as it was given: where a column has empty cells, pandas makes numbers of whole ones, and NaN of None."""
-    value = plain(value)
-    if isinstance(value, float) and column.isna().any():
-        return None if math.isnan(value) else int(value) if value.is_integer() else value
-    return value
 
 
 def _ends(fleet: Fleet, piece: np.ndarray, alive: np.ndarray, first: float, count: int) -> Iterator[_End]:

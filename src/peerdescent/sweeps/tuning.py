@@ -17,7 +17,8 @@ from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem
 from peerdescent.runs.trace import Status
 from peerdescent.sweeps.grids import configurations_of, tuning_grid
-from peerdescent.sweeps.sweeping import best, sweep
+from peerdescent.sweeps.seeds import best
+from peerdescent.sweeps.sweeping import sweep
 
 SEARCHES = ("grid", "halving")
 KEPT = 3

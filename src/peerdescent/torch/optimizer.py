@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 import peerdescent
+from peerdescent.digests import digest
 from peerdescent.engines.links import Links
 from peerdescent.engines.outline import outline
 from peerdescent.errors import require
-from peerdescent.files import digest
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
 from peerdescent.runs.checks import check_network

@@ -28,6 +28,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from peerdescent.engines.fleet import Fleet, Member, Seen
+from peerdescent.engines.gpu.speeds import plain_is_faster
 from peerdescent.engines.gpu.tiles import Net, World, columns, fetch, fetched, tile_width
 from peerdescent.engines.outline import Leaf, outline, recorded
 from peerdescent.methods.contract import Method
@@ -199,17 +200,26 @@ class Kernel(Fleet):
         memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 1 << 33)
         self.room = int(np.clip(memory // 2 // (8 * tall * width * np.dtype(dtype).itemsize), 1, AT_ONCE))
         self.start = jnp.zeros((tall, width), dtype).at[:n, :p].set(self.x0)
+        self.plain: set[int] = set()
+        """The members that the plain program runs."""
 
     def pieces(self, workers: int = 1) -> list[np.ndarray]:
-        """As many together as memory allows, the longest first."""
+        """As many together as memory allows, the longest first; those that the plain program runs faster are its."""
         # Thousands of members have few patterns, and the kernel's are made from those.
         by_pattern: dict[Method, list[int]] = {}
         for k, member in enumerate(self.members):
             by_pattern.setdefault(member.method.pattern, []).append(k)
         alike: dict[Method, list[int]] = {}
+        plain: list[int] = []
         for numbers in by_pattern.values():
-            alike.setdefault(_pattern(self.members[numbers[0]].method), []).extend(numbers)
-        found = []
+            method, steps = self.members[numbers[0]].method, max(self.members[k].marks[-1] for k in numbers)
+            batch = max((batch for _, batch in outline(method).requests), default=1)
+            if plain_is_faster(self.problem.dimension, batch, len(numbers), steps):
+                plain += numbers
+            else:
+                alike.setdefault(_pattern(method), []).extend(numbers)
+        found = [piece for piece in super().pieces(workers) if piece[0, 0] in set(plain)] if plain else []
+        self.plain = {int(k) for piece in found for k in piece.ravel()}
         for numbers in alike.values():
             numbers.sort(key=lambda k: -self.members[k].marks[-1])
             found += [np.array([numbers[k : k + self.room]]) for k in range(0, len(numbers), self.room)]
@@ -217,6 +227,9 @@ class Kernel(Fleet):
 
     def follow(self, piece: np.ndarray, alive: np.ndarray) -> Iterator[Seen]:
         """Run a piece from mark to mark; members that are no longer alive stand still."""
+        if piece[0, 0] in self.plain:
+            yield from super().follow(piece, alive)
+            return
         size = FEW if len(piece[0]) <= FEW else self.room
         real = np.arange(max(size, len(piece[0]))) < len(piece[0])
         own = np.where(real, np.resize(piece[0], len(real)), piece[0][0])

@@ -1,107 +1,26 @@
+"""`run` and `compare`."""
+
 import json
 import os
 import pty
 import re
 import signal
-import subprocess
 import sys
-import time
+import threading
 import tomllib
+from dataclasses import fields
 from io import StringIO
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
 
+import children
 import peerdescent
-from peerdescent.cli.main import _slugs, console, main
-from peerdescent.engines import ENGINES
-from peerdescent.methods import METHODS
-
-SMALL = ("--nodes", "4", "--steps", "40", "--record", "4")
-SOURCE = str(Path(peerdescent.__file__).parents[1])
-ENVIRONMENT = {**os.environ, "PYTHONPATH": SOURCE, "TERM": "xterm", "COLUMNS": "80"}
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path_factory, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PEERDESCENT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-    monkeypatch.delenv("PEERDESCENT_DATA", raising=False)
-    monkeypatch.delenv("COLUMNS", raising=False)
-
-
-@pytest.fixture
-def peer(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        return Answer(ended.value.code or 0, *capsys.readouterr())
-
-    return call
-
-
-def trace(folder):
-    return pd.read_csv(Path(folder) / "trace.csv")
-
-
-def is_drawn(path):
-    return np.asarray(Image.open(path).convert("L"), dtype=float).var() > 10
-
-
-def test_help_is_quick():
-    took = []
-    for _ in range(5):
-        start = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "peerdescent", "--help"], check=True, capture_output=True, env=ENVIRONMENT
-        )
-        took.append(time.perf_counter() - start)
-    assert min(took) < 0.5
-
-
-def test_help_loads_nothing_heavy():
-    code = """
-import sys
-from peerdescent.cli.main import main
-try:
-    main(["run", "--help"])
-except SystemExit:
-    loaded = {"jax", "numpy", "pandas", "matplotlib", "networkx", "scipy", "sklearn"} & set(sys.modules)
-    sys.exit(" ".join(loaded) or 0)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT, capture_output=True)
-
-
-@pytest.mark.parametrize("command", ["run", "compare", "network", "list"])
-def test_every_command_has_help_with_examples(peer, command):
-    answer = peer(command, "--help")
-    assert answer.code == 0
-    assert "Examples" in answer.out
-    assert f"peerdescent {command}" in answer.out
-
-
-def test_exit_status_is_documented(peer):
-    assert "1 diverged, 2 bad input, 3 another process is lost, 130 interrupted" in " ".join(
-        peer("run", "--help").out.split()
-    )
-
-
-def test_no_command_shows_help_and_version(peer):
-    assert "compare" in peer().out
-    assert peer("--version").out == f"peerdescent {peerdescent.__version__}\n"
-
-
-# Run
+from cli.conftest import SMALL, is_drawn, trace
+from peerdescent.cli import console
+from peerdescent.cli.running import _slugs
+from peerdescent.experiment import Options
 
 
 def test_run_prints_a_table_and_a_closing_line(peer, tmp_path):
@@ -144,20 +63,27 @@ def test_any_cell_of_the_grid_runs(peer):
 
 def test_every_option_reaches_the_run(peer):
     options = "--data digits --rows 400 --positive 1,2 --partition dirichlet --concentration 0.3 --strength 0.1"
-    options += " --regulariser l2 --topology star --weights metropolis --nodes 5 --epochs 0.2 --seed 3 --engine debug"
-    options += " --precision 64 --record 3 --grid log --format csv"
+    options += " --regulariser l2 --topology star --weights metropolis --nodes 5 --epochs 0.2 --seed 3 --data-seed 4"
+    options += " --engine debug --precision 64 --record 3 --grid log --skip-stationarity --format csv"
+    tried = {word[2:].replace("-", "_") for word in options.split() if word.startswith("--")}
+    assert {field.name for field in fields(Options)} - tried == {"data_dir", "steps", "out", "quiet"}
     shown = pd.read_csv(StringIO(peer("run", "gt-hsgd[alpha=0.3]", *options.split()).out))
 
-    data = peerdescent.datasets.load("digits", rows=400, seed=3, positive=[1, 2])
-    partition = data.partition(5, by="dirichlet", concentration=0.3, seed=3)
-    problem = peerdescent.problems.regression(partition, strength=0.1, regulariser="l2")
-    network = peerdescent.Network(peerdescent.networks.topology.star(5), "metropolis")
-    grid = peerdescent.runs.record.Grid(3, "log")
-    method = peerdescent.methods.gt_hsgd(alpha=0.3)
-    result = peerdescent.runs.loop(
-        method, problem, network, epochs=0.2, seed=3, engine="debug", precision=64, record=grid, progress=False
+    data = peerdescent.datasets.load("digits", rows=400, seed=4, positive=[1, 2])
+    partition = data.partition(5, by="dirichlet", concentration=0.3, seed=4)
+    result = peerdescent.run(
+        peerdescent.methods.gt_hsgd(alpha=0.3),
+        peerdescent.problems.logistic(partition, strength=0.1, regulariser="l2"),
+        peerdescent.Network(peerdescent.topology.star(5), "metropolis"),
+        epochs=0.2,
+        seed=3,
+        engine="debug",
+        precision=64,
+        record=peerdescent.Grid(3, "log", stationarity=False),
+        progress=False,
     )
     expected = result.table.drop(columns="seconds")
+    assert expected["stationarity"].isna().all()
     pd.testing.assert_frame_equal(shown.drop(columns="seconds"), expected, rtol=1e-12)
 
 
@@ -226,43 +152,33 @@ def test_warnings_are_one_line(peer):
     assert len(answer.err.splitlines()) == 2
 
 
-def test_ctrl_c_keeps_what_there_is(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "peerdescent",
-        "run",
-        "dsgd",
-        "--nodes",
-        "4",
-        "--steps",
-        "4000000",
-        "--record",
-        "40000",
-    ]
+def test_ctrl_c_keeps_what_there_is():
+    words = "-m peerdescent run dsgd --nodes 4 --steps 4000000 --record 40000 --out a"
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
     terminal, end = pty.openpty()
-    process = subprocess.Popen([*command, "--out", "a"], stdout=subprocess.PIPE, stderr=end, env=ENVIRONMENT)
-    os.close(end)
     seen = b""
-    try:
-        while not re.search(rb"[1-9]%", seen):  # the bar: the run is under way
-            seen += os.read(terminal, 4096)
-        os.kill(process.pid, signal.SIGINT)
-        shown = process.stdout.read()
-        while True:
-            seen += os.read(terminal, 4096)
-    except OSError:  # the other end is closed
-        pass
-    finally:
-        process.kill()
-        process.stdout.close()
-        os.close(terminal)
-    assert process.wait() == 130
+    with children.spawn([sys.executable, *words.split()], stderr=end, env=environment) as process:
+        os.close(end)
+        limit = threading.Timer(100, process.kill)  # after which the reads below end, and the test fails
+        limit.start()
+        try:
+            while not re.search(rb"[1-9]%", seen):  # the bar: the run is under way
+                seen += os.read(terminal, 4096)
+            os.kill(process.pid, signal.SIGINT)
+            shown = process.stdout.read()
+            while True:
+                seen += os.read(terminal, 4096)
+        except OSError:  # the other end is closed
+            pass
+        finally:
+            limit.cancel()
+            os.close(terminal)
+        assert process.wait(timeout=10) == 130, seen
     assert b"interrupted: loss 0." in seen
     assert b"continue with peerdescent run --resume --out a" in seen
     assert b"Traceback" not in seen
     assert b"compiling dsgd" in seen
-    assert shown.split()[0] == b"step"
+    assert shown.split()[0] == "step"
     assert json.loads(Path("a/summary.json").read_text())["status"] == "interrupted"
     assert 0 < trace("a")["step"].iloc[-1] < 4_000_000
     assert is_drawn("a/loss.png")
@@ -300,7 +216,7 @@ def test_compare_goes_on_after_divergence(peer):
 
 
 def test_compare_stops_where_it_is_interrupted(peer, monkeypatch):
-    real, calls = peerdescent.runs.loop, []
+    real, calls = peerdescent.run, []
 
     def run(*arguments, **options):
         result = real(*arguments, **options)
@@ -316,7 +232,7 @@ def test_compare_stops_where_it_is_interrupted(peer, monkeypatch):
 
 @pytest.mark.parametrize("finished", [0, 1])
 def test_compare_keeps_what_was_finished_before_a_compilation(peer, monkeypatch, finished):
-    real, calls = peerdescent.runs.loop, []
+    real, calls = peerdescent.run, []
 
     def run(*arguments, **options):
         calls.append(arguments)
@@ -351,46 +267,3 @@ def test_a_flag_beats_the_file(peer):
     assert answer["method"] == "dsgd"
     assert answer["trace"][-1]["step"] == 40
     assert peer("run", "--config", "c.toml", *SMALL[2:], "--format", "csv").out.startswith("step,")
-
-
-# Network and list
-
-
-def test_network(peer):
-    answer = peer("network", "exponential", "--nodes", "20", "--out", "figures/e.png")
-    facts = dict(line.rsplit(maxsplit=1) for line in answer.out.splitlines() if len(line.split()) > 1)
-    assert facts["lambda"] == "0.75"
-    assert facts["spectral gap"] == "0.25"
-    assert facts["weights"] == "lazy"
-    network = peerdescent.Network(peerdescent.networks.topology.exponential(20))
-    assert float(facts["smallest eigenvalue"]) == pytest.approx(network.smallest_eigenvalue, rel=1e-5)
-    assert all(facts[name] == "yes" for name in METHODS)
-    assert is_drawn("figures/e.png")
-
-
-def test_network_says_why_not(peer):
-    out = peer("network", "directed-exponential").out
-    assert "d2            no, it needs a symmetric weight matrix" in out
-    assert "smallest eigenvalue" not in out
-
-
-def test_network_matrix_is_csv(peer):
-    answer = peer("network", "star", "--nodes", "5", "--weights", "metropolis", "--matrix")
-    W = np.loadtxt(StringIO(answer.out), delimiter=",")
-    network = peerdescent.Network(peerdescent.networks.topology.star(5), "metropolis")
-    np.testing.assert_array_equal(W, network.W)
-
-
-def test_list_names_everything(peer):
-    from peerdescent.datasets import SETS
-    from peerdescent.methods.estimators import ESTIMATORS
-    from peerdescent.methods.fusions import FUSIONS
-    from peerdescent.networks.topology import TOPOLOGIES
-
-    words = peer("list").out.split()
-    assert {*METHODS, *ESTIMATORS, *FUSIONS, *TOPOLOGIES, *SETS, *ENGINES} <= set(words)
-    one = peer("list", "methods").out
-    assert "Xin, Khan & Kar, ICML 2021" in one
-    assert "alpha=0.1, beta=0.01" in one
-    assert "'hybrid*exact-diffusion[alpha=0.5]'" in one
-    assert "covertype" not in one

@@ -1,22 +1,28 @@
-"""The page of a report in a real browser, used as a reader would, who may be an enemy's guest."""
+"""The page of a report in a real browser: what a reader sees and can do, also where names are hostile."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-import os
 import re
 import shutil
-import subprocess
 
 import numpy as np
 import pandas as pd
 import pytest
+from selenium import webdriver
+from selenium.common.exceptions import NoAlertPresentException
+from selenium.webdriver import ActionChains
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import Select
+from selenium.webdriver.support.wait import WebDriverWait
 
 from peerdescent import report
 from peerdescent.methods import METHODS
-from peerdescent.report import findings
+from peerdescent.runs.bands import HORIZONTAL
+from peerdescent.runs.metrics import Metric
 from peerdescent.runs.trace import Status
-from peerdescent.sweeps.sweeping import tuning_grid
+from peerdescent.sweeps import tuning_grid
 from run_folders import fill, save_sweep, small_sweep, trace
 
 NASTY = "<script>alert(1)</script>"
@@ -30,30 +36,11 @@ def experiment(tmp_path_factory):
     return folder
 
 
-def _browsers():
-    """Where chromium and its driver are, put there first if need be and allowed."""
-    names = ("chromium", "chromedriver")
-    if all(map(shutil.which, names)):
-        return [shutil.which(name) for name in names]
-    if os.geteuid() != 0:
-        pytest.skip("no chromium and chromedriver here, and only root may install them")
-    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium", "chromium-driver"]
-    try:
-        for command in (["apt-get", "update", "-qq"], install):
-            quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-            subprocess.run(command, check=True, capture_output=True, timeout=600, env=quiet)
-    except (OSError, subprocess.SubprocessError) as error:
-        refuse = pytest.fail if os.environ.get("CI") else pytest.skip
-        refuse(f"chromium and chromedriver are not here and cannot be installed: {error}")
-    return [shutil.which(name) for name in names]
-
-
 @pytest.fixture(scope="session")
 def driver():
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    browser, program = _browsers()
+    browser, program = shutil.which("chromium"), shutil.which("chromedriver")
+    if browser is None or program is None:
+        pytest.skip("chromium and chromedriver are not installed: tests/browser/setup.sh does that")
     options = webdriver.ChromeOptions()
     options.binary_location = browser
     for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1200,900"):
@@ -61,6 +48,7 @@ def driver():
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(program))  # named, so that none is looked for elsewhere
     driver.set_page_load_timeout(120)
+    driver.set_script_timeout(60)
     yield driver
     driver.quit()
 
@@ -89,8 +77,6 @@ class Page:
         return self.driver.execute_script(f"return document.getElementById('{name}').{expression}")
 
     def choose(self, name, value):
-        from selenium.webdriver.support.ui import Select
-
         Select(self.all(f"#{name}")[0]).select_by_value(value)
 
     def complaints(self):
@@ -164,10 +150,10 @@ def test_the_vertical_quantity(page):
     np.testing.assert_allclose(values, trace().table["loss"] ** 2, rtol=1e-6)
 
 
-@pytest.mark.parametrize("axis", findings.AXES)
+@pytest.mark.parametrize("axis", HORIZONTAL)
 def test_the_horizontal_axis(page, axis):
     page.choose("across", axis)
-    assert page.title("curves", "x") == findings.AXES[axis]
+    assert page.title("curves", "x") == HORIZONTAL[axis].title
     assert (
         page.plot("curves", "data.find(t => t.mode === 'lines' && t.name.startsWith('d2')).x")
         == trace().table[axis].tolist()
@@ -189,9 +175,6 @@ def test_a_line_is_hidden_and_shown_by_its_name(page):
 
 
 def test_a_zoom_stays_until_it_is_undone(page):
-    from selenium.webdriver import ActionChains
-    from selenium.webdriver.support.wait import WebDriverWait
-
     def view():
         return page.plot("curves", "_fullLayout.xaxis.range") + page.plot("curves", "_fullLayout.yaxis.range")
 
@@ -272,8 +255,6 @@ def test_it_prints_and_recovers(page):
 
 
 def test_names_are_only_names(driver, tmp_path):
-    from selenium.common.exceptions import NoAlertPresentException
-
     folder = tmp_path / "<img src=x onerror=alert(3)>&lt;"
     trace(NASTY, message=NASTY, status=Status.diverged, problem=NASTY, losses=[1, 2]).save(folder / "a")
     trace(WORSE, problem=NASTY).save(folder / "b")
@@ -293,6 +274,23 @@ def test_names_are_only_names(driver, tmp_path):
     assert (page.title("heat", "y"), page.title("heat", "x")) == (NASTY, WORSE)
     driver.execute_script("Plotly.Fx.hover('curves', [{curveNumber: 1, pointNumber: 3}])")
     assert WORSE in page.plot("curves", "querySelector('.hovertext').textContent")
+    assert page.complaints() == []
+
+
+def test_a_metric_of_the_user(driver, tmp_path):
+    accuracy = np.r_[0.1, np.linspace(0.05, 0.9, 20)]
+    found = trace()
+    found = dataclasses.replace(found, table=found.table.assign(accuracy=accuracy, cost=accuracy))
+    dataclasses.replace(found, metrics=(Metric("cost", title="cost <i>", log=True),)).save(tmp_path)
+    page = Page(driver, report.write(tmp_path))
+    page.choose("up", "accuracy")
+    assert (page.plot("curves", "_fullLayout.yaxis.type"), page.title("curves", "y")) == ("linear", "accuracy")
+    np.testing.assert_allclose(page.plot("curves", "data[0].y"), accuracy, rtol=1e-6)
+    low, high = page.plot("curves", "_fullLayout.yaxis.range")
+    assert low < 0.05
+    assert high > 0.9, "it may climb"
+    page.choose("up", "cost")
+    assert (page.plot("curves", "_fullLayout.yaxis.type"), page.title("curves", "y")) == ("log", "cost <i>")
     assert page.complaints() == []
 
 

@@ -1,4 +1,4 @@
-"""The commands that tune, report and plot, from outside."""
+"""`tune`, and `report` and `plot` of what it and `run` leave."""
 
 from __future__ import annotations
 
@@ -61,26 +61,3 @@ def test_plot_draws_the_runs_of_a_folder(tmp_path, capsys):
         command("plot", str(tmp_path), "--x", x, "--out", str(tmp_path / f"{x}.svg"))
         assert (tmp_path / f"{x}.svg").stat().st_size > 5000
     capsys.readouterr()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["tune", "gt-hsdg"], "unknown method 'gt-hsdg'"),
-        (["tune", "dsgd", "--grid", "large"], "unknown grid 'large'"),
-        (["tune", "dsgd", "--grid", "none.toml"], "no file none.toml"),
-        (["tune", "dsgd", "--search", "luck"], "unknown search 'luck'"),
-        (["tune", "dsgd", "--seeds", "few"], "--seeds few: must be a whole number"),
-        (["report", "nowhere"], "nowhere"),
-        (["plot", "nowhere", "--out", "a.png"], "nowhere has no run folders"),
-        (["plot", ".", "--heatmap", "alpha", "--out", "a.png"], "give two parameters"),
-        (["plot", ".", "--heatmap", "alpha,beta", "--out", "a.png"], "has no sweep.csv"),
-        (["reproduce", "lambda", "--format", "xml"], "unknown format 'xml'"),
-    ],
-)
-def test_bad_input_is_one_line(arguments, reason, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    command(*arguments, code=2)
-    told = capsys.readouterr().err
-    assert reason in told
-    assert len(told.splitlines()) == 1

@@ -1,0 +1,99 @@
+"""The command that lists what there is: `list`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from peerdescent import datasets, methods, networks
+from peerdescent.cli import console
+from peerdescent.engines import registry
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+app = typer.Typer()
+
+Section = Literal["methods", "estimators", "fusions", "topologies", "data", "engines"]
+
+
+@app.command(
+    "list",
+    epilog="""[bold]Examples[/bold]
+peerdescent list
+peerdescent list methods
+
+Exit status: 0, 2 bad input.""",
+)
+def list_command(
+    section: Annotated[
+        Section | None, typer.Argument(metavar="SECTION", help="All of them by default.", show_default=False)
+    ] = None,
+) -> int:
+    """List methods and their parts, topologies, data and engines, with citations."""
+    for index, name in enumerate([section] if section else SECTIONS):
+        console.make().print(*[""] * (index > 0), SECTIONS[name](), sep="\n")
+    return 0
+
+
+def _methods() -> Table:
+    shown = console.table("method", "estimator*fusion", "parameters", "source")
+    shown.columns[1].no_wrap = True
+    for name, entry in methods.METHODS.items():
+        made = "*".join(type(part).__name__.replace("_", "-") for part in entry.build().parts)
+        shown.add_row(name, made, _parameters(entry.build), entry.citation)
+    shown.caption = "Any estimator*fusion is a method, as in 'hybrid*exact-diffusion[alpha=0.5]'."
+    return shown
+
+
+def _estimators() -> Table:
+    return _parts("estimator", methods.estimators.ESTIMATORS)
+
+
+def _fusions() -> Table:
+    return _parts("fusion", methods.fusions.FUSIONS)
+
+
+def _parts(kind: str, parts: dict[str, Any]) -> Table:
+    shown = console.table(kind, "parameters", "what")
+    for name, part in parts.items():
+        shown.add_row(name, _parameters(part), " ".join((inspect.getdoc(part) or "").split()))
+    return shown
+
+
+def _topologies() -> Table:
+    shown = console.table("topology", "what")
+    for name, function in networks.topology.TOPOLOGIES.items():
+        shown.add_row(name, (inspect.getdoc(function) or "").splitlines()[0])
+    return shown
+
+
+def _data() -> Table:
+    shown = console.table("data", "rows x features", "what", "source")
+    for each in datasets.SETS.values():
+        shown.add_row(each.name, f"{each.shape[0]:,} x {each.shape[1]}", each.description, each.citation)
+    return shown
+
+
+def _engines() -> Table:
+    shown = console.table("engine", "what")
+    for name, entry in registry.ENGINES.items():
+        shown.add_row(name, entry.description)
+    return shown
+
+
+def _parameters(function: Any) -> str:
+    return ", ".join(f"{p.name}={p.default}" for p in inspect.signature(function).parameters.values())
+
+
+SECTIONS: dict[Section, Callable[[], Table]] = {
+    "methods": _methods,
+    "estimators": _estimators,
+    "fusions": _fusions,
+    "topologies": _topologies,
+    "data": _data,
+    "engines": _engines,
+}

@@ -1,0 +1,103 @@
+"""The command about networks: `network`; and the check whether a method may run on one."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from peerdescent import experiment, figures, methods, networks
+from peerdescent.cli import console
+from peerdescent.cli.options import with_options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from peerdescent.methods import Method
+    from peerdescent.networks import Network
+
+app = typer.Typer()
+
+
+@app.command(
+    "network",
+    epilog="""[bold]Examples[/bold]
+peerdescent network ring --nodes 20
+peerdescent network torus --nodes 64 --out torus.png
+peerdescent network star --weights metropolis --matrix > W.csv
+
+Exit status: 0, 2 bad input.""",
+)
+@with_options("nodes", "weights")
+def network_command(
+    topology: Annotated[str, typer.Argument(metavar="TOPOLOGY", help="See `list topologies`.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.png", help="Draw it, as .png, .pdf or .svg.")
+    ] = None,
+    matrix: Annotated[bool, typer.Option("--matrix", help="Print W as CSV instead.", metavar="")] = False,
+    *,
+    given: dict[str, Any],
+) -> int:
+    """Show what is known about a network: lambda, degrees, which methods it allows."""
+    options = experiment.settle({}, given)
+    network = networks.Network(networks.topology.build(topology, options.nodes), options.weights)
+    if out:
+        figures.save(figures.drawing(network), out)
+    if matrix:
+        import numpy as np
+
+        text = io.StringIO()
+        for W in network.matrices:
+            np.savetxt(text, W.toarray(), fmt="%.17g", delimiter=",")
+        print(text.getvalue(), end="", flush=True)
+    else:
+        console.make().print(_facts(network), "", _permits(network), sep="\n")
+    return 0
+
+
+def check_network(method: Method, network: Network) -> None:
+    """Refuse a method that cannot run on a network, with the reason and a way out."""
+    from peerdescent.runs import checks
+
+    checks.check_network(method, network)
+
+
+def _facts(network: Network) -> Table:
+    import numpy as np
+
+    degrees, yes = np.atleast_2d(network.degree), {True: "yes", False: "no"}
+    rows = {
+        "nodes": f"{network.n:,}",
+        "lambda": _rounded(network.lam),
+        "spectral gap": _rounded(network.gap),
+        "weights": network.rule,
+        "degree min / mean / max": f"{degrees.min()} / {degrees.mean():.4g} / {degrees.max()}",
+        "directed": yes[network.is_directed],
+        "period": f"{network.period}",
+        "symmetric W": yes[network.is_symmetric],
+    }
+    if network.is_symmetric:
+        rows["smallest eigenvalue"] = _rounded(network.smallest_eigenvalue)
+    shown = console.table(network.name, "")
+    for name, value in rows.items():
+        shown.add_row(name, value)
+    return shown
+
+
+def _permits(network: Network) -> Table:
+    """Which named methods may run on a network, and why the others may not."""
+    shown = console.table("method", "runs here")
+    for name, entry in methods.METHODS.items():
+        try:
+            check_network(entry.build(), network)
+            shown.add_row(name, "yes")
+        except ValueError as error:
+            reason = str(error).removeprefix(f"{name} ").partition(": ")[0]
+            shown.add_row(name, f"no, it {reason}")
+    return shown
+
+
+def _rounded(value: float) -> str:
+    return f"{value if abs(value) > 1e-12 else 0:.6g}"  # less is the rounding of a zero

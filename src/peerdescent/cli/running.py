@@ -1,0 +1,261 @@
+"""The commands that run methods: `run` and `compare`."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import peerdescent
+from peerdescent import experiment, figures, files
+from peerdescent.cli import console
+from peerdescent.cli.networks import check_network
+from peerdescent.cli.options import folder, with_options
+from peerdescent.engines import registry
+from peerdescent.errors import require
+from peerdescent.experiment import Options
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from peerdescent.networks import Network
+    from peerdescent.problems import Problem
+    from peerdescent.runs import Trace
+
+RESUMABLE = ("epochs", "steps", "record", "grid", "skip_stationarity", "out", "format", "quiet")
+"""Options that may differ when a run is continued."""
+Config = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE.toml", help="Options from a file; flags override it.")
+]
+
+app = typer.Typer()
+
+
+@app.command(
+    "run",
+    epilog="""[bold]Examples[/bold]
+peerdescent run gt-hsgd --epochs 10
+peerdescent run 'gt-hsgd\\[alpha=0.5,beta=0.01]' --data a9a --out runs/a
+peerdescent run 'hybrid*exact-diffusion\\[alpha=0.5]' --topology ring
+peerdescent run --config runs/a/config.toml --seed 1 --out runs/b
+peerdescent run --resume --out runs/a --epochs 60
+peerdescent run dsgd --format csv > trace.csv
+
+Over processes, one a node:
+torchrun --nproc-per-node 20 -m peerdescent run gt-hsgd --engine processes --out runs/a
+
+Exit status: 0 done, 1 diverged, 2 bad input, 3 another process is lost, 130 interrupted by Ctrl-C \
+(what was recorded is shown and written).""",
+)
+@with_options()
+def run_command(
+    method: Annotated[
+        str | None,
+        typer.Argument(metavar="METHOD", help="name\\[parameter=value,...]; see `list methods`.", show_default=False),
+    ] = None,
+    config: Config = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in --out, with its own options.", metavar="")
+    ] = False,
+    *,
+    given: dict[str, Any],
+) -> int:
+    """Run one method and show its trace."""
+    file = _earlier(config, method, given) if resume else experiment.read(config, "method")
+    written = file.pop("method", None)
+    selector = method or written
+    require(selector is not None, "no method: name one, as in peerdescent run gt-hsgd (see peerdescent list methods)")
+    assert selector is not None
+    options = experiment.settle(file, given)
+    peerdescent.methods.parse(selector)
+    options, process = _connect(options)
+    out = folder(options) if process == 0 else None
+    problem, network = _build(options, process)
+    checkpoint = _checkpoint(options, process, resume)
+    if out and checkpoint:  # now, since a process that is started again reads it
+        experiment.write(out / "config.toml", options, method=selector)
+    earlier = options.out if resume else None
+    if checkpoint and earlier and not (earlier / "summary.json").is_file():
+        earlier = None  # the run was killed: there are checkpoints, but no trace
+    trace = _run(selector, options, problem, network, earlier, checkpoint)
+    console.result(options.format, trace.table, console.trace, method=selector, status=trace.status)
+    if out:
+        _write(out, selector, options, trace)
+    _close(trace, options)
+    return {"done": 0, "diverged": 1, "interrupted": 130}[trace.status]
+
+
+@app.command(
+    "compare",
+    epilog="""[bold]Examples[/bold]
+peerdescent compare dsgd gt-dsgd gt-hsgd --epochs 10 --out runs/first
+peerdescent compare 'dsgd\\[alpha=0.1]' 'dsgd\\[alpha=0.5]' --topology ring
+peerdescent compare d2 d-get gt-hsgd --data a9a --format csv > table.csv
+
+With --out: comparison.csv, comparison.png, and a run folder for each method.
+
+Exit status: 0 (also where a method diverged), 2 bad input, 3 another process is lost, 130 interrupted by Ctrl-C.""",
+)
+@with_options()
+def compare_command(
+    methods: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="METHOD", help="Two or more, as for `peerdescent run`.", show_default=False),
+    ] = None,
+    config: Config = None,
+    *,
+    given: dict[str, Any],
+) -> int:
+    """Run several methods on one problem and compare where they end."""
+    file = experiment.read(config, "methods")
+    written = file.pop("methods", [])
+    chosen = [selector.strip() for selector in methods or written]
+    require(len(chosen) >= 2, "compare needs two methods or more: name them, as in compare dsgd gt-hsgd")
+    options = experiment.settle(file, given)
+    parsed = [peerdescent.methods.parse(selector) for selector in chosen]
+    names = [str(method) for method in parsed]
+    for index, selector in enumerate(chosen):
+        require(names[index] not in names[:index], f"{selector} is given twice: leave one out, or change a parameter")
+    options, process = _connect(options)
+    out = folder(options) if process == 0 else None
+    problem, network = _build(options, process)
+    for method in parsed:
+        check_network(method, network)
+    traces: dict[str, Trace] = {}
+    interrupted = False
+    for selector, slug in zip(chosen, _slugs(chosen), strict=True):
+        try:
+            traces[selector] = trace = _run(selector, options, problem, network)
+        except KeyboardInterrupt:  # while it compiled: it has no trace
+            interrupted = True
+            break
+        if out:
+            _write(out / slug, selector, options, trace)
+        if trace.status == "interrupted":
+            interrupted = True
+            break
+    if not traces:
+        return 130
+    table = _final(traces)
+    console.result(options.format, table, console.comparison)
+    if out:
+        experiment.write(out / "config.toml", options, methods=chosen)
+        files.write(out / "comparison.csv", table.to_csv(index=False).encode())
+        figures.save(figures.comparison(traces), out / "comparison.png")
+        _note(options, f"written to {out}; the figure is {out / 'comparison.png'}")
+    else:
+        _note(options, "nothing was written: add --out DIR for the figure and files")
+    return 130 if interrupted else 0
+
+
+def _earlier(config: Path | None, method: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the run to continue; of the flags, only its length and what is shown may differ."""
+    require("out" in given, "--resume needs --out DIR: the folder of the run to continue")
+    path = given["out"] / "config.toml"
+    require(config is None, f"--resume reads {path}: leave out --config")
+    require(path.is_file(), f"{given['out']} is not a run folder: it has no config.toml")
+    file = experiment.read(path, "method")
+    for name, value in {**given, **({"method": method} if method else {})}.items():
+        same = name in RESUMABLE or value == file.get(name)
+        flag = name.replace("_", "-")
+        require(same, f"{flag} is {value} here and was {file.get(name)} in {path}: leave it out, or start another run")
+    return file
+
+
+def _connect(options: Options) -> tuple[Options, int]:
+    """Join the other processes of the engine, if it has any; all but number 0 show and write nothing."""
+    process = registry.connect(options.engine)
+    if process:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    return replace(options, quiet=options.quiet or process > 0), process
+
+
+def _build(options: Options, process: int) -> tuple[Problem, Network]:
+    """The problem and the network; the problem has this process's data only, where each node is a process."""
+    with console.waiting(f"loading {options.data}", options.quiet):
+        return experiment.build(options, process if registry.ENGINES[options.engine].processes else None)
+
+
+def _checkpoint(options: Options, process: int, resume: bool) -> Path | None:
+    """The folder of this process's checkpoints; those of a run that is not to be continued are removed."""
+    if options.out is None or not registry.ENGINES[options.engine].processes:
+        return None
+    from peerdescent.runs import checkpoint
+
+    place = options.out / "checkpoint" / f"rank-{process}"
+    if not resume and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+        checkpoint.clear(place)
+    return place
+
+
+def _run(
+    selector: str,
+    options: Options,
+    problem: Problem,
+    network: Network,
+    earlier: Path | None = None,
+    checkpoint: Path | None = None,
+) -> Trace:
+    with console.waiting(f"compiling {selector}", options.quiet) as spinner:
+        return peerdescent.run(
+            peerdescent.methods.parse(selector),
+            problem,
+            network,
+            steps=options.steps,
+            epochs=options.epochs,
+            seed=options.seed,
+            engine=options.engine,
+            precision=options.precision,
+            record=peerdescent.Grid(options.record, options.grid, not options.skip_stationarity),
+            progress=console.Compiled(spinner) if spinner else False,
+            resume=earlier,
+            checkpoint=checkpoint,
+        )
+
+
+def _write(place: Path, selector: str, options: Options, trace: Trace) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    experiment.write(place / "config.toml", options, method=selector)
+    trace.save(place)
+    figures.save(figures.comparison({selector: trace}), place / "loss.png")
+
+
+def _slugs(selectors: Sequence[str]) -> list[str]:
+    """A folder name for each method: its own name, with the parameters where two share it."""
+    full = [re.sub(r"[^\w.=+-]+", "-", selector).strip("-") for selector in selectors]
+    names = [re.sub(r"[^\w.=+-]+", "-", selector.partition("[")[0]).strip("-") for selector in selectors]
+    return [name if names.count(name) == 1 else longer for name, longer in zip(names, full, strict=True)]
+
+
+def _close(trace: Trace, options: Options) -> None:
+    last = trace.table.iloc[-1]
+    where = f"written to {options.out}" if options.out else "nothing was written: add --out DIR for files and a figure"
+    reached = f"loss {console.cell('loss', last['loss'])} after {trace.steps:,} steps in {last['seconds']:.2f} s"
+    if trace.status == "diverged":
+        console.say(f"diverged: {trace.message}; try a smaller step size", "warning")
+    elif trace.status == "interrupted" and options.out:
+        where += f"; continue with peerdescent run --resume --out {options.out}"
+    _note(options, f"{trace.status}: {reached}; {where}")
+
+
+def _note(options: Options, text: str) -> None:
+    if not options.quiet:
+        console.say(text)
+
+
+def _final(traces: Mapping[str, Trace]) -> pd.DataFrame:
+    """The last record of each trace, a row a method."""
+    import pandas as pd
+
+    rows = [
+        {"method": name, **trace.table.iloc[-1].to_dict(), "compile_seconds": trace.compile_seconds}
+        | {"status": str(trace.status)}
+        for name, trace in traces.items()
+    ]
+    return pd.DataFrame(rows).astype({"step": int, "rounds": int})

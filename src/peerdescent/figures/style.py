@@ -1,0 +1,48 @@
+"""What all figures share: colours, dashes and markers of lines, and how a figure is saved.
+
+Figures are made without pyplot, so nothing global changes, no window opens and no display is needed. Lines differ in
+colour (Okabe and Ito's, safe for the colour-blind), dash and marker, and so survive grey print.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from peerdescent.errors import require
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9", "#999999")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1.5, 1)))
+MARKERS = "os^DvPX<>"
+SUFFIXES = (".png", ".pdf", ".svg")
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Colour, dash and marker of the line with this index."""
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": DASHES[index % len(DASHES)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "markerfacecolor": "white",
+    }
+
+
+def finish(axes: Axes, x: str, y: str) -> None:
+    """Label the axes, draw a grid behind the lines, and leave the frame open."""
+    axes.set(xlabel=x, ylabel=y)
+    axes.grid(color="0.9", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+    """Write a figure as .png, .pdf or .svg."""
+    path = Path(path)
+    require(path.suffix.lower() in SUFFIXES, f"cannot draw {path.name!r}: end its name in {', '.join(SUFFIXES)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    return path

@@ -1,0 +1,89 @@
+"""Curves of several runs that differ in seed: what they are drawn of and against, and their values on a common grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from peerdescent.runs.metrics import METRICS, Metric
+
+GAP = Metric("gap", r"optimality gap $F(\bar{x})-F^*$", "gap F(x̄) − F*", log=True)
+"""The loss minus the optimum: a column that `add_gap` derives where an optimum is known."""
+HORIZONTAL = {name: METRICS[name] for name in ("epoch", "rounds", "bytes", "seconds", "step")}
+"""What curves are drawn against."""
+VERTICAL = {name: {**METRICS, "gap": GAP}[name] for name in ("loss", "gap", "grad_norm", "stationarity", "consensus")}
+"""What they are drawn of. All of it falls in a run that goes well; a user's own metric may climb."""
+
+
+def quantities(columns: Iterable[str], described: Iterable[Metric] = ()) -> dict[str, Metric]:
+    """What curves of tables with these columns can be drawn of: `VERTICAL`, then the user's own metrics.
+
+    A column that is not in `described` is called by its name and has a linear axis.
+
+    >>> list(quantities(["step", "loss", "accuracy"])), quantities(["accuracy"])["accuracy"].title
+    (['loss', 'gap', 'grad_norm', 'stationarity', 'consensus', 'accuracy'], 'accuracy')
+    """
+    known = {metric.name: metric for metric in described}
+    own = [name for name in dict.fromkeys(columns) if name not in METRICS and name not in VERTICAL]
+    return VERTICAL | {name: known.get(name, Metric(name, name.replace("$", r"\$"))) for name in own}
+
+
+def add_gap(table: pd.DataFrame, optimum: float) -> pd.DataFrame:
+    """The table of a trace with the column `gap`, the loss minus the optimum."""
+    return table.assign(gap=table["loss"] - optimum)
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """The values (runs, k) of several runs at common points x (k,), NaN where a run has no finite value."""
+
+    x: np.ndarray
+    values: np.ndarray
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean over runs, NaN where one of them has no value."""
+        return np.asarray(self.values.mean(axis=0))
+
+    @property
+    def low(self) -> np.ndarray:
+        """The smallest value."""
+        return np.asarray(self.values.min(axis=0))
+
+    @property
+    def high(self) -> np.ndarray:
+        """The largest value."""
+        return np.asarray(self.values.max(axis=0))
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """The sample standard deviation, 0 for one run."""
+        return np.asarray(self.values.std(axis=0, ddof=1)) if len(self.values) > 1 else np.zeros(len(self.x))
+
+
+def band(tables: Sequence[pd.DataFrame], x: str, y: str) -> Band:
+    """The column `y` of each table at common points of the column `x`.
+
+    Tables recorded at the same points keep them. Others are interpolated linearly to all of their points, from where
+    the last one begins to where the first one ends: a mean over fewer would jump. Rows without a finite `x` are left
+    out, so there may be no points.
+
+    >>> first, second = pd.DataFrame({"step": [0, 2], "loss": [4, 2]}), pd.DataFrame({"step": [0, 1], "loss": [4, 1]})
+    >>> common = band([first, second], "step", "loss")
+    >>> common.x.tolist(), common.mean.tolist()
+    ([0.0, 1.0], [4.0, 2.0])
+    """
+    records = [table[[x, y]].to_numpy(float) for table in tables]
+    records = [rows[np.isfinite(rows[:, 0])] for rows in records]
+    xs = [rows[:, 0] for rows in records]
+    ys = [np.where(np.isfinite(rows[:, 1]), rows[:, 1], np.nan) for rows in records]
+    points = xs[0]
+    if not all(np.array_equal(points, other) for other in xs):
+        first, last = max(one.min(initial=np.inf) for one in xs), min(one.max(initial=-np.inf) for one in xs)
+        points = np.unique(np.concatenate(xs))
+        points = points[(first <= points) & (points <= last)]
+        ys = [np.interp(points, *pair) if len(points) else points for pair in zip(xs, ys, strict=True)]
+    return Band(points, np.stack(ys))

@@ -1,0 +1,116 @@
+"""The table of a sweep by configuration: means over seeds, which are done for every seed, and the best of them."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from peerdescent.errors import require, unknown
+from peerdescent.runs.trace import Status
+
+
+def parameters(table: pd.DataFrame) -> list[str]:
+    """The hyperparameters of a sweep: the columns before the seed."""
+    require("seed" in table, "the table has no column seed: give one that sweep or tune has made")
+    return list(table.columns[: table.columns.get_loc("seed")])
+
+
+def summary(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
+    """A row a configuration: its hyperparameters, the mean of `by` over seeds, `done` and `diverged`.
+
+    `done` is whether it is done for every seed of the table, `diverged` whether it diverged with any. A configuration
+    that is listed twice counts once. Rows are in the order of the table.
+
+    >>> table = pd.DataFrame({"alpha": [1, 1, 2], "seed": [0, 1, 0], "loss": [0.5, 0.7, 0.4], "status": "done"})
+    >>> summary(table)
+       alpha  loss   done  diverged
+    0      1   0.6   True     False
+    1      2   0.4  False     False
+    """
+    names = parameters(table)
+    measured = [name for name in table.columns if name in ("loss", "grad_norm") or name.startswith("loss@")]
+    if by not in measured:
+        raise unknown("value", by, measured)
+    # As text, since hyperparameters may be None, or of several types.
+    configuration, _ = pd.factorize(np.array([repr(row) for row in table[names].to_numpy().tolist()], dtype=object))
+    rows = pd.DataFrame(
+        {
+            "configuration": configuration,
+            "seed": table["seed"].to_numpy(),
+            "place": np.arange(len(table)),
+            "value": table[by].to_numpy(),
+            "done": (table["status"] == Status.done).to_numpy(),
+            "diverged": (table["status"] == Status.diverged).to_numpy(),
+        }
+    )
+    # Of two rows of one configuration and seed the finished one counts.
+    rows = rows.sort_values("done", ascending=False, kind="stable").drop_duplicates(["configuration", "seed"])
+    each = rows.groupby("configuration").agg({"place": "min", "value": "mean", "done": "sum", "diverged": "any"})
+    done = each["done"] == table["seed"].nunique()
+    own = table[names].iloc[each["place"]].reset_index(drop=True)
+    return own.assign(**{by: each["value"], "done": done, "diverged": each["diverged"]})
+
+
+def best(table: pd.DataFrame, by: str = "loss") -> dict[str, Any]:
+    """The hyperparameters of the configuration with the smallest `by`, the mean over seeds where there are several.
+
+    A configuration that diverged or was interrupted with any seed is left out.
+    """
+    each = summary(table, by)
+    done = each.loc[each["done"], by]
+    require(len(done) > 0, "no configuration is done for every seed: all diverged or were interrupted")
+    return {name: _given(each[name], int(done.idxmin())) for name in parameters(table)}
+
+
+def _given(column: pd.Series, place: int) -> Any:
+    """A value as it was given: where a column has empty cells, pandas makes floats of integers, and NaN of None."""
+    value = column.tolist()[place]
+    if isinstance(value, float) and column.isna().any():
+        return None if math.isnan(value) else int(value) if value.is_integer() else value
+    return value
+
+
+def levels(column: pd.Series) -> tuple[np.ndarray, list[str]]:
+    """The place of each row's value among all values of a hyperparameter, and what these are called.
+
+    Numbers come first and in order. They are written with six digits, or with as many as it takes to tell them apart.
+
+    >>> places, names = levels(pd.Series([10, 0.1, None, 10]))
+    >>> places.tolist(), names
+    ([1, 0, 2, 1], ['0.1', '10', 'none'])
+    """
+
+    def key(value: Any) -> tuple[bool, float, str]:
+        if isinstance(value, Real) and not isinstance(value, bool) and value == value:
+            return False, float(value), ""
+        return True, 0.0, "none" if value is None or value != value else str(value)
+
+    keys = [key(value) for value in column.tolist()]
+    ordered = sorted(set(keys))
+    numbers = [number for is_text, number, _ in ordered if not is_text]
+    digits = next(d for d in range(6, 18) if len({f"{number:.{d}g}" for number in numbers}) == len(numbers))
+    places = {one: place for place, one in enumerate(ordered)}
+    names = [text if is_text else f"{number:.{digits}g}" for is_text, number, text in ordered]
+    return np.array([places[one] for one in keys], dtype=int), names
+
+
+def smallest(
+    each: pd.DataFrame, by: str, rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The cells of a map over two hyperparameters, given a `summary` and the cell (row, column) of each configuration.
+
+    Returns:
+        The smallest mean over the finished configurations of each cell, NaN where there is none; and whether a cell is
+        without one because all of its configurations diverged.
+    """
+    done, diverged = each["done"].to_numpy(), each["diverged"].to_numpy()
+    cells, gone = np.full(shape, np.inf), np.zeros(shape, dtype=bool)
+    np.minimum.at(cells, (rows[done], columns[done]), each[by].to_numpy()[done])
+    gone[rows[diverged], columns[diverged]] = True
+    unfinished = ~done & ~diverged
+    gone[rows[unfinished], columns[unfinished]] = False
+    return np.where(np.isinf(cells), np.nan, cells), gone & np.isinf(cells)

@@ -1,0 +1,59 @@
+"""What a method does, found from its own text."""
+
+from __future__ import annotations
+
+import pytest
+
+import peerdescent as peer
+from peerdescent.engines.outline import Drawn, Either, Gradient, Mix, flat, outline
+
+
+def test_the_outline_of_gt_hsgd():
+    found = outline(peer.methods.gt_hsgd(batch=4, initial_batch=32))
+    assert found.start == [Drawn(0, 32), Gradient(0, 0, Drawn(0, 32)), Mix(), Mix()]
+    # One sample at x_t (leaf 0) and at x_{t-1} (leaf 1), then y and x are mixed.
+    assert found.step == [Drawn(0, 4), Gradient(0, 0, Drawn(0, 4)), Gradient(1, 1, Drawn(0, 4)), Mix(), Mix()]
+    assert found.requests == ((0, 4),)
+    assert found.twins == (0, 1, 2, 3, 2)
+    assert found.slots == 2
+    assert not found.takes_exact
+    assert not found.has_numbers
+
+
+def test_both_sides_of_every_share_their_numbers():
+    found = outline(peer.methods.gt_sarah(period=9, batch=2))
+    (either,) = [event for event in found.step if isinstance(event, Either)]
+    assert either.period == 9
+    assert [event.slot for event in flat(either.then) if isinstance(event, Gradient)] == [0]
+    assert [event.slot for event in flat(either.otherwise) if isinstance(event, Gradient)] == [0, 1]
+    assert found.requests == ((0, 2),), "a restart draws its own"
+    assert found.takes_exact
+    assert found.periods == [9]
+
+
+def test_a_gradient_at_a_vector_of_the_same_iteration_has_no_leaf():
+    ahead = peer.Method(lambda x, net: (x,), lambda s, net: (s[0] - net.grad(s[0] + s[0], net.sample(1)),))
+    (gradient,) = outline(ahead).gradients
+    assert gradient.leaf is None
+
+
+def test_leaves_that_are_equal_at_first_only_are_told_apart():
+    """After iteration 0 both are x_0; a gradient at the second must not be taken for one at the first."""
+
+    def step(state, net):
+        x, anchor = state
+        return x - net.grad(anchor, net.sample(1)), anchor
+
+    found = outline(peer.Method(lambda x, net: (x, x), step))
+    assert found.twins == (0, 1)
+    assert [g.leaf for g in found.gradients] == [1]
+
+
+def test_numbers_in_a_state_made_by_hand_are_noticed():
+    counted = peer.Method(lambda x, net: (net.mix(x), 0), lambda s, net: (net.mix(s[0]), s[1] + 1))
+    assert outline(counted).has_numbers
+
+
+def test_other_arithmetic_is_refused():
+    with pytest.raises(ValueError, match=r"custom does more than \+, -, \* and / with its vectors"):
+        outline(peer.Method(lambda x, net: (x,), lambda s, net: (s[0] @ s[0],)))

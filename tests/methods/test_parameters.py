@@ -1,0 +1,184 @@
+"""Hyperparameters are declared once, and everything reads the declaration."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import peerdescent as peer
+from conftest import small_logistic
+from peerdescent.methods.contract import Needs
+from peerdescent.methods.estimators import ESTIMATORS
+from peerdescent.methods.fusions import FUSIONS
+from peerdescent.methods.parameters import Kind, Part, choice, count, declared, number, size, step_size, switch
+from peerdescent.sweeps import GRIDS, tuning_grid
+
+PARTS = {**ESTIMATORS, **FUSIONS}
+RING = peer.Network(peer.topology.ring(6))
+
+
+@dataclass(frozen=True)
+class every_kind(Part):
+    rho: float = number(0.5, low=0, high=1, above=True, note="1 is all")
+    eta: float = step_size(0.1)
+    shift: float = number(-2.0)
+    period: int = count(3)
+    batch: int = size(1)
+    large: int | None = size(None, optional=True)
+    fast: bool = switch(False)
+    kind: str = choice("plain", "plain", "fancy")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"rho": 0}, r"rho = 0: must lie in \(0, 1\] \(1 is all\)"),
+        ({"rho": 1.5}, r"rho = 1.5: must lie in \(0, 1\]"),
+        ({"rho": float("nan")}, "rho = nan: must lie in"),
+        ({"rho": True}, "rho = True: must lie in"),
+        ({"eta": 0}, "eta = 0: must be a positive finite number"),
+        ({"eta": float("inf")}, "eta = inf: must be a positive finite number"),
+        ({"shift": "a"}, "shift = a: must be a finite number"),
+        ({"period": 0}, "period = 0: must be a whole number of at least 1"),
+        ({"period": 2.5}, "period = 2.5: must be a whole number"),
+        ({"batch": 2**31}, r"batch = 2147483648: must be below 2\^31"),
+        ({"large": 0}, "large = 0: must be a whole number"),
+        ({"fast": 1}, "fast = 1: must be true or false"),
+        ({"kind": "fncy"}, "unknown kind 'fncy': did you mean 'fancy'"),
+    ],
+)
+def test_values_out_of_range_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        every_kind(**values)
+
+
+def test_values_in_range_and_those_not_known_yet_pass():
+    every_kind(rho=1, eta=1e-9, shift=-1e9, period=2**31 - 1, large=None, fast=True, kind="fancy")
+    every_kind(rho=object(), period=np.ones((3, 1)))  # a traced value, a column of values
+
+
+def test_an_undeclared_field_is_refused():
+    @dataclass(frozen=True)
+    class vague(Part):
+        rho: float = 0.1
+
+    with pytest.raises(ValueError, match=r"rho of vague is not declared: write rho: float = number\(\.\.\.\)"):
+        vague()
+
+
+def test_a_fusion_says_what_it_needs():
+    @dataclass(frozen=True)
+    class mute(Part):
+        alpha: float = step_size(0.1)
+
+    with pytest.raises(ValueError, match="mute does not say what it needs of W"):
+        peer.compose(peer.estimators.sgd(), mute())
+
+
+def test_kinds_decide_what_is_traced_whatever_the_type_of_a_default_or_value():
+    @dataclass(frozen=True)
+    class odd(Part):
+        alpha: float = step_size(1)  # a whole number as the default of a real one
+        needs = Needs()
+
+        def init(self, x, v, net):
+            return net.mix(x - self.alpha * v), ()
+
+        def step(self, x, v, memory, net):
+            return self.init(x, v, net)
+
+    method = peer.compose(peer.estimators.spider(period=np.int64(7)), odd(2))
+    assert method.numbers == {"period": 7, "alpha": 2.0}
+    assert isinstance(method.numbers["alpha"], float)
+    assert type(method.numbers["period"]) is int
+    assert method.sizes == {"batch": 1, "large_batch": None}
+    assert method.step_size == "alpha"
+    assert peer.methods.d_pd_sgd().step_size == "eta"
+
+
+def test_all_parts_declare_everything_and_have_one_step_size():
+    for name, kind in PARTS.items():
+        assert list(declared(kind)) == [field.name for field in fields(kind)], name
+        roles = [p.role for p in declared(kind).values() if p.role]
+        assert roles == (["step size"] if name in FUSIONS else []), name
+        for parameter in declared(kind).values():
+            if parameter.tuned:
+                assert set(parameter.tuned) == set(GRIDS)
+
+
+def test_defaults_of_named_methods_are_those_that_parts_declare():
+    for name, entry in peer.methods.METHODS.items():
+        method = entry.build()
+        for parameter, value in method.parameters.items():
+            own = {("d-get", "large_batch"), ("d-spider-sfo", "large_batch"), ("d-get", "atc")}
+            assert value == method.declared[parameter].default or (name, parameter) in own, (name, parameter)
+
+
+def test_a_registered_estimator_is_tuned_over_its_own_parameter(monkeypatch):
+    """The estimator of CONTRIBUTING.md: nothing else is told of `rho`."""
+
+    @dataclass(frozen=True)
+    class momentum(Part):
+        rho: float = number(0.1, low=0, high=1, above=True, tuned={"small": (0.05, 0.5)})
+        batch: int = size(1)
+
+        def init(self, x, net):
+            v = net.grad(x, net.sample(self.batch))
+            return v, v
+
+        def step(self, x, v, net):
+            v = v + self.rho * (net.grad(x, net.sample(self.batch)) - v)
+            return v, v
+
+    monkeypatch.setitem(ESTIMATORS, "momentum", momentum)
+    found = peer.tune("momentum*tracking", small_logistic(), RING, grid="small", epochs=2, seeds=0)
+    assert sorted(set(found.table["rho"])) == [0.05, 0.5]
+    assert len(found.table) == 8, "four step sizes and two values of rho; a batch without values is not tuned"
+    assert "rho=" in found.selector
+    with pytest.raises(ValueError, match="rho = 2"):
+        peer.methods.parse("momentum*tracking[rho=2]")
+
+
+def test_grids_in_units_of_other_parameters():
+    row = next(row for row in tuning_grid("d-get", 100, "small") if row["batch"] == 32)
+    assert row["period"] == round(100 / 32)
+    for row in tuning_grid("d-pd-sgd", 100, "paper"):
+        assert min(abs(row["alpha"] * row["eta"] - c) for c in (0.25, 0.5, 1.0)) < 1e-12
+        assert min(abs(row["kappa"] * row["eta"] - c) for c in (0.1, 0.35, 0.7)) < 1e-12
+    with pytest.raises(ValueError, match="periods are tuned as parts of an epoch, and the problem has none"):
+        tuning_grid("d-get", None, "small")
+    fixed = tuning_grid("d-get", None, "small", period=5)
+    assert {row["period"] for row in fixed} == {5}
+
+
+def test_no_name_of_a_parameter_stands_elsewhere():
+    """Outside estimators, fusions and named methods nobody knows a hyperparameter by its name.
+
+    The theory of GT-HSGD and its commands are about alpha, beta and b_0 themselves, and alpha is also matplotlib's word
+    for transparency.
+    """
+    names = {name for kind in PARTS.values() for name in declared(kind)}
+    home = Path(peer.__file__).parent
+    allowed = {home / "methods" / f"{name}.py" for name in ("estimators", "fusions", "named")}
+    allowed |= {home / "cli/theory.py", *(home / "theory").glob("*.py"), *(home / "figures").glob("*.py")}
+    seen = []
+    for path in home.rglob("*.py"):
+        if path in allowed:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names:
+                seen.append(f"{path.relative_to(home)}:{node.lineno} {node.value}")
+    assert not seen
+
+
+def test_ranges_read_well():
+    shown = {name: parameter.range for name, parameter in declared(every_kind).items()}
+    assert shown["rho"] == "in (0, 1]"
+    assert shown["eta"] == "a positive finite number"
+    assert shown["large"] == "a whole number of at least 1 or none"
+    assert shown["kind"] == "one of plain, fancy"
+    assert declared(every_kind)["fast"].kind == Kind.switch
