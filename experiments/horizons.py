@@ -26,7 +26,7 @@ def main() -> None:
             table = pd.read_csv(folder / line / "sweep.csv")
             done = table[table["status"] == "done"]
             for epochs, column in HORIZONS.items():
-                best = done.loc[done[column].idxmin()]
+                best = done.nsmallest(1, column).iloc[0]
                 row = {"data": folder.name, "line": line, "configurations": len(table), "epochs": epochs}
                 rows.append(row | {"loss": best[column], "method": best["method"]})
     found = pd.DataFrame(rows)
