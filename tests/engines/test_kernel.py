@@ -136,17 +136,30 @@ def test_who_runs_a_sweep(monkeypatch):
 
 def test_each_size_goes_to_the_faster_program():
     """Measured on an H200: wide vectors and large batches are the plain program's, if that is worth its compilation."""
-    long, short = 10**6, 1000
-    assert not speeds.plain_is_faster(123, 1, 4096, long)
-    assert speeds.plain_is_faster(477, 1, 4096, long)
-    assert speeds.plain_is_faster(123, 256, 4096, long)
-    assert not speeds.plain_is_faster(477, 1, 4096, short)
-    assert not speeds.plain_is_faster(123, 256, 1, short)
+    long, short = [10**6] * 4096, [1000] * 4096
+    assert not speeds.plain_is_faster(123, 1, long)
+    assert speeds.plain_is_faster(477, 1, long)
+    assert speeds.plain_is_faster(123, 256, long)
+    assert not speeds.plain_is_faster(477, 1, short)
+    assert not speeds.plain_is_faster(123, 256, [1000])
+    assert not speeds.plain_is_faster(123, 16, [10**6, *[10] * 4095]), "all would run as long as the longest"
+
+
+def test_restarts_go_to_the_plain_program_only_with_few_programs_of_large_batches():
+    def plain(methods):
+        members = [fleet.Member(method, 0, (10**7,)) for method in methods]
+        ship = kernel.Kernel(members, small_logistic(), RING, np.zeros((6, 5), np.float32), np.dtype("float32"))
+        ship.pieces()
+        return ship.plain
+
+    assert plain([peer.methods.d_get(batch=32)]) == {0}
+    assert plain([peer.methods.d_get(batch=1)]) == set()
+    assert plain([peer.methods.d_get(batch=b) for b in (16, 32, 64, 128)]) == set()
 
 
 def test_a_fleet_of_both_programs_equals_each(monkeypatch):
     """Batches of 3 are sent to the plain program here, those of 1 to the kernel."""
-    monkeypatch.setattr(kernel, "plain_is_faster", lambda columns, batch, configurations, steps: batch == 3)
+    monkeypatch.setattr(kernel, "plain_is_faster", lambda columns, batch, steps: batch == 3)
     problem, x0 = small_logistic(), np.zeros((6, 5), np.float32)
     members = [
         fleet.Member(peer.methods.gt_hsgd(alpha=a, batch=b), seed, (4, 9))

@@ -28,7 +28,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from peerdescent.engines.fleet import Fleet, Member, Seen
-from peerdescent.engines.gpu.speeds import plain_is_faster
+from peerdescent.engines.gpu.speeds import LARGE, PROGRAMS, plain_is_faster
 from peerdescent.engines.gpu.tiles import Net, World, columns, fetch, fetched, tile_width
 from peerdescent.engines.outline import Leaf, outline, recorded
 from peerdescent.methods.contract import Method
@@ -212,9 +212,14 @@ class Kernel(Fleet):
         alike: dict[Method, list[int]] = {}
         plain: list[int] = []
         for numbers in by_pattern.values():
-            method, steps = self.members[numbers[0]].method, max(self.members[k].marks[-1] for k in numbers)
-            batch = max((batch for _, batch in outline(method).requests), default=1)
-            if plain_is_faster(self.problem.dimension, batch, len(numbers), steps):
+            method, steps = self.members[numbers[0]].method, [self.members[k].marks[-1] for k in numbers]
+            does = outline(method)
+            batch = max((batch for _, batch in does.requests), default=1)
+            if does.periods:
+                faster = len(by_pattern) <= PROGRAMS and batch >= LARGE
+            else:
+                faster = plain_is_faster(self.problem.dimension, batch, steps)
+            if faster:
                 plain += numbers
             else:
                 alike.setdefault(_pattern(method), []).extend(numbers)
