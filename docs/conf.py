@@ -16,7 +16,7 @@ author = "The peerdescent developers"
 copyright = "the peerdescent developers"
 version = release = peerdescent.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
@@ -54,12 +54,19 @@ def markdown_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any
     for line in lines:
         example = line.lstrip().startswith(">>>") or (example and bool(line.strip()))
         if not example:
-            parts = re.split(r"(`[^`]+`)", line)
-            line = "".join(f"`{p}`" if p.startswith("`") else re.sub(r"([\\*|_])", r"\\\1", p) for p in parts)
+            parts = re.split(r"(`[^`]+`|^\s*:param [^:]+:)", line)
+            line = "".join(_protected(part) for part in parts)
             if re.match(r"\s*- ", line) and out and out[-1].strip() and not re.match(r"\s*- |\s{2,}", out[-1]):
                 out.append("")
         out.append(line)
     lines[:] = out
+
+
+def _protected(text: str) -> str:
+    """`code` as code, the names of arguments as they are, and no other markup."""
+    if text.startswith("`"):
+        return f"`{text}`"
+    return text if text.lstrip().startswith(":param ") else re.sub(r"([\\*|_])", r"\\\1", text)
 
 
 def skip_field(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
@@ -69,5 +76,5 @@ def skip_field(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options:
 
 def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
-    app.connect("autodoc-process-docstring", markdown_docstring)
+    app.connect("autodoc-process-docstring", markdown_docstring, priority=600)  # after napoleon
     app.connect("autodoc-skip-member", skip_field)
