@@ -47,6 +47,14 @@ def block(self: Any, node: Any) -> None:
     raise SkipNode
 
 
+def untyped_returns(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Napoleon takes what is before a colon for a type; annotations have the types here, so that part is left empty."""
+    for place, line in enumerate(lines[:-1]):
+        if line.strip() == "Returns:":
+            indent = len(lines[place + 1]) - len(lines[place + 1].lstrip())
+            lines[place + 1] = f"{' ' * indent}: {lines[place + 1].lstrip()}"
+
+
 def markdown_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are plain text with `code`: protect what reStructuredText would read as markup."""
     out: list[str] = []
@@ -76,5 +84,7 @@ def skip_field(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options:
 
 def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
-    app.connect("autodoc-process-docstring", markdown_docstring, priority=600)  # after napoleon
+    # One before napoleon, the other after it.
+    app.connect("autodoc-process-docstring", untyped_returns, priority=400)
+    app.connect("autodoc-process-docstring", markdown_docstring, priority=600)
     app.connect("autodoc-skip-member", skip_field)
