@@ -6,9 +6,9 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import Spy, small_logistic
 
 import peerdescent as peer
+from conftest import Spy, small_logistic
 from peerdescent.runs import checkpoint
 
 GT = peer.methods.gt_hsgd(alpha=0.5, beta=0.1)
