@@ -16,7 +16,7 @@ author = "The peerdescent developers"
 copyright = "the peerdescent developers"
 version = release = peerdescent.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
@@ -47,6 +47,14 @@ def block(self: Any, node: Any) -> None:
     raise SkipNode
 
 
+def untyped_returns(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Napoleon takes what is before a colon for a type; annotations have the types here, so that part is left empty."""
+    for place, line in enumerate(lines[:-1]):
+        if line.strip() == "Returns:":
+            indent = len(lines[place + 1]) - len(lines[place + 1].lstrip())
+            lines[place + 1] = f"{' ' * indent}: {lines[place + 1].lstrip()}"
+
+
 def markdown_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are plain text with `code`: protect what reStructuredText would read as markup."""
     out: list[str] = []
@@ -54,12 +62,19 @@ def markdown_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any
     for line in lines:
         example = line.lstrip().startswith(">>>") or (example and bool(line.strip()))
         if not example:
-            parts = re.split(r"(`[^`]+`)", line)
-            line = "".join(f"`{p}`" if p.startswith("`") else re.sub(r"([\\*|_])", r"\\\1", p) for p in parts)
+            parts = re.split(r"(`[^`]+`|^\s*:param [^:]+:)", line)
+            line = "".join(_protected(part) for part in parts)
             if re.match(r"\s*- ", line) and out and out[-1].strip() and not re.match(r"\s*- |\s{2,}", out[-1]):
                 out.append("")
         out.append(line)
     lines[:] = out
+
+
+def _protected(text: str) -> str:
+    """`code` as code, the names of arguments as they are, and no other markup."""
+    if text.startswith("`"):
+        return f"`{text}`"
+    return text if text.lstrip().startswith(":param ") else re.sub(r"([\\*|_])", r"\\\1", text)
 
 
 def skip_field(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
@@ -69,5 +84,7 @@ def skip_field(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options:
 
 def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
-    app.connect("autodoc-process-docstring", markdown_docstring)
+    # One before napoleon, the other after it.
+    app.connect("autodoc-process-docstring", untyped_returns, priority=400)
+    app.connect("autodoc-process-docstring", markdown_docstring, priority=600)
     app.connect("autodoc-skip-member", skip_field)

@@ -1,8 +1,9 @@
 """A small neural network on ten nodes, each of which holds nearly one digit only; test accuracy is a metric of its own.
 
 No node could learn the other digits from its own data. Trained with GT-HSGD over the exponential graph, every node
-ends with a model that knows all ten; DSGD, with the same step size and batch, is drawn beside it. Any JAX function
-`loss(params, batch)` can stand in for `cross_entropy`, and any function of the parameters for `accuracy`.
+ends with a model that knows all ten. DSGD, with the same step size, batch and number of gradients, is drawn beside it.
+Any JAX function `loss(params, batch)` can stand in for `cross_entropy`, and any function of the parameters for
+`accuracy`.
 Run: python examples/mlp.py; the figure is mlp.png.
 """
 
@@ -14,7 +15,7 @@ import numpy as np
 
 import peerdescent as peer
 
-NODES, HIDDEN, STEPS = 10, 32, 3000
+NODES, HIDDEN, EPOCHS = 10, 32, 160
 
 
 def logits(params: dict[str, Any], features: jax.Array) -> jax.Array:
@@ -62,7 +63,7 @@ def main() -> None:
         "dsgd": peer.methods.dsgd(alpha=0.5, batch=8),
     }
     traces = {
-        name: [peer.run(method, problem, network, steps=STEPS, record=30, metrics=metrics)]
+        name: [peer.run(method, problem, network, epochs=EPOCHS, record=30, metrics=metrics)]
         for name, method in methods.items()
     }
     print(f"{problem.dimension:,} parameters, {network}")

@@ -212,8 +212,8 @@ def test_the_table_of_methods_is_right(page):
         row = table[name].replace("_", "-")
         estimator, fusion = entry.build().parts
         assert re.search(rf"{type(estimator).__name__}\b.*×.*{type(fusion).__name__.replace('_', '-')}", row), name
-        assert ("symmetric" in row) == fusion.symmetric, name
-        assert ("1/3" in row) == hasattr(fusion, "spectrum_above"), name
+        assert ("symmetric" in row) == fusion.needs.symmetric, name
+        assert ("1/3" in row) == (fusion.needs.smallest_eigenvalue > -1), name
 
 
 def test_lists_are_complete():
