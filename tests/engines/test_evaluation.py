@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import peerdescent as peer
-from conftest import small_logistic
 from peerdescent.runs.record import Grid
+from small import small_logistic
 
 RING = peer.Network(peer.topology.ring(6))
 GT_HSGD = peer.methods.gt_hsgd(alpha=0.1, beta=0.1)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import peerdescent as peer
-from conftest import small_logistic, small_quadratic
 from peerdescent.engines import debug
 from peerdescent.methods.estimators import ESTIMATORS, spider
 from peerdescent.methods.fusions import FUSIONS
 from peerdescent.runs.record import Books, Grid, recording_steps
+from small import small_logistic, small_quadratic
 
 RING = peer.Network(peer.topology.ring(6))
 STEPS, M = 10, 11

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import peerdescent as peer
-from conftest import Spy, assert_close, small_logistic, small_quadratic, small_streaming, states
 from peerdescent.runs import progress
 from peerdescent.runs.record import COLUMNS, Grid
+from small import Spy, assert_close, small_logistic, small_quadratic, small_streaming, states
 
 RING = peer.Network(peer.topology.ring(6))
 GT_HSGD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1)

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 import peerdescent as peer
-from conftest import PROBLEMS, small_logistic, small_quadratic
 from peerdescent.engines import fleet, program
 from peerdescent.methods import METHODS, parse
 from peerdescent.sweeps.sweeping import BATCHES, best, tuning_grid
 from peerdescent.sweeps.sweeping import GRIDS as SIZES
+from small import PROBLEMS, small_logistic, small_quadratic
 
 RING = peer.Network(peer.topology.ring(6))
 STEPPED = {"d-pd-sgd": "eta"}
