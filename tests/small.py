@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -126,3 +127,25 @@ def assert_close(actual, expected, relative: float = 1e-12) -> None:
     assert actual.shape == expected.shape
     scale = max(np.abs(expected).max(), 1e-300)
     assert np.abs(actual - expected).max() <= relative * scale, np.abs(actual - expected).max() / scale
+
+
+@contextmanager
+def compilations(seen):
+    """Appends the name of every function that is compiled meanwhile."""
+
+    def listener(event, duration, fun_name="", **_):
+        if event.endswith("backend_compile_duration"):
+            seen.append(fun_name)
+
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    try:
+        yield
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listener)
+
+
+def count_compilations(action):
+    seen = []
+    with compilations(seen):
+        action()
+    return len(seen)

@@ -1,8 +1,7 @@
 """Groups of processes for the tests of engine `processes` and of the PyTorch optimizer, and what the engine's run.
 
-`python tests/processes/ranks.py FOLDER` runs, in each process of a group, every case on the engine, and leaves iterates
-and counts in FOLDER/RANK.npz. Then it gives some command lines to the program, and leaves their exit status and what
-they said in FOLDER/RANK.json; the run of the last one is FOLDER/run.
+They are forked from a server that has imported all they need, since imports would take most of their time. It has not
+used JAX or PyTorch, which start their threads then. What `torchrun` starts are programs of their own, as a user's are.
 """
 
 from __future__ import annotations
@@ -10,15 +9,18 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import multiprocessing
 import os
-import subprocess
-import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
 
-from children import free_port, spawn
+from children import free_port
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["peerdescent.cli.main", "peerdescent.figures.lines", "ranks", "shards", "torch_worker"])
 
 EXPERIMENT = [
     *("--engine", "processes", "--rows", "400", "--nodes", "4", "--topology", "ring"),
@@ -43,33 +45,52 @@ class Group:
         end = time.monotonic() + seconds
         for rank, process in enumerate(self.processes):
             if rank not in but:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(max(0.1, end - time.monotonic()))
-        codes = [process.poll() for process in self.processes]
+                process.join(max(0.1, end - time.monotonic()))
+        codes = [process.exitcode for process in self.processes]
         return codes, [" ".join(log.read_text().split()) for log in self.logs]
 
 
 @contextlib.contextmanager
-def group(commands, folder, timeout=60.0):
-    """Start a Python process for each command, with the variables that `torchrun` sets; kill them at the end."""
+def group(count, folder, action, *arguments, timeout=60.0):
+    """Processes that call `action(*arguments)`, with the variables that `torchrun` sets; they are killed at the end."""
     folder.mkdir(parents=True, exist_ok=True)
-    logs = [folder / f"log-{rank}" for rank in range(len(commands))]
+    logs = [folder / f"log-{rank}" for rank in range(count)]
     common = os.environ | {
-        "WORLD_SIZE": str(len(commands)), "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()), "PEERDESCENT_TIMEOUT": str(timeout),
+        "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+        "PEERDESCENT_TIMEOUT": str(timeout),
     }  # fmt: skip
-    with contextlib.ExitStack() as stack:
-        processes = []
-        for rank, (words, path) in enumerate(zip(commands, logs, strict=True)):
-            log = stack.enter_context(path.open("w"))
+    processes = []
+    try:
+        for rank, log in enumerate(logs):
             env = common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            processes.append(
-                stack.enter_context(spawn([sys.executable, *words], env=env, stdout=log, stderr=subprocess.STDOUT))
-            )
+            processes.append(FORKS.Process(target=_rank, args=(env, log, action, arguments)))
+            processes[-1].start()
         yield Group(processes, logs)
+    finally:
+        for process in processes:
+            process.kill()
+            process.join(10)
 
 
-def main(folder):
+def _rank(env, log, action, arguments):
+    import torch
+
+    with log.open("w") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    os.environ.clear()
+    os.environ.update(env)
+    torch.set_num_threads(1)
+    warnings.simplefilter("error")
+    action(*arguments)
+
+
+def compute(folder):
+    """Run every case on the engine, and leave iterates and counts in FOLDER/RANK.npz.
+
+    Then give some command lines to the program, and leave their exit status and what they said in FOLDER/RANK.json; the
+    run of the last one is FOLDER/run.
+    """
     import shards
 
     import peerdescent as peer
@@ -118,7 +139,3 @@ def program(words):
         except SystemExit as left:
             return left.code, " ".join(said.getvalue().split())
     return None, said.getvalue()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

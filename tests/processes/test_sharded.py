@@ -19,7 +19,7 @@ import peerdescent as peer
 from children import free_port, spawn
 from peerdescent.engines import connect, sharded
 from peerdescent.runs.record import Grid
-from small import PROBLEMS, Spy, assert_close, compiled, small_logistic
+from small import PROBLEMS, Spy, assert_close, compiled, count_compilations, small_logistic
 
 SCRIPT = Path(__file__).with_name("shards.py")
 GT_HSGD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1)
@@ -217,8 +217,6 @@ def test_an_interrupted_run_is_resumed_from_its_folder(tmp_path):
 
 
 def test_a_second_run_compiles_nothing():
-    from test_run import count_compilations
-
     problem, ring = small_logistic(samples=14), peer.Network(peer.topology.ring(6))
     options = {"record": 3, "engine": "sharded"}
     assert count_compilations(lambda: peer.run(GT_HSGD, problem, ring, steps=20, **options)) > 0

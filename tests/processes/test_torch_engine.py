@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import shards
-from ranks import command, group
+from ranks import command, compute, group
 
 import peerdescent as peer
 from children import free_port, spawn, until
@@ -25,7 +26,6 @@ from peerdescent.runs.loop import facts
 from small import assert_close, compiled, small_logistic
 
 RANKS = 4
-PROGRAM = ["-m", "peerdescent"]
 
 
 def measured(folder):
@@ -44,7 +44,7 @@ def reached(folder, step):
 def ran(tmp_path_factory):
     """The folder of what four processes computed and said."""
     folder = tmp_path_factory.mktemp("ranks")
-    with group([[Path(__file__).with_name("ranks.py"), folder]] * RANKS, folder) as started:
+    with group(RANKS, folder, compute, folder) as started:
         codes, said = started.wait(240)
         assert codes == [0] * RANKS, said
     return folder
@@ -147,7 +147,7 @@ def test_it_writes_the_run_folder_of_the_other_engines(unbroken, tmp_path):
 
 def test_a_killed_rank_is_named_and_the_run_goes_on_from_a_good_checkpoint(unbroken, tmp_path):
     out = tmp_path / "run"
-    with group([PROGRAM + command(out)] * RANKS, tmp_path) as started:
+    with group(RANKS, tmp_path, main, command(out)) as started:
         until(lambda: reached(out, 100), 120)
         for process in started.processes:
             addresses = listening(process.pid)
@@ -156,10 +156,7 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_a_good_checkpoint(unbro
         started.processes[2].kill()
         codes, said = started.wait(90)
     assert codes == [3, 3, -signal.SIGKILL, 3], said
-    for neighbour in (1, 3):
-        assert f"lost: rank {neighbour}: rank 2 is gone, in step" in said[neighbour]
-        assert "Traceback" not in said[neighbour]
-    assert "lost: rank 0: rank" in said[0]
+    assert_lost(said, 2, "is gone")
     assert not (out / "summary.json").exists()
     # The newest of rank 1 is cut short, and that of rank 3 has one bit turned: the one before them is used.
     for rank, damage in ((1, lambda b: b[: len(b) // 2]), (3, lambda b: b[:-9] + bytes([b[-9] ^ 1]) + b[-8:])):
@@ -167,11 +164,23 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_a_good_checkpoint(unbro
         newest = max(checkpoint._named(place))[1]
         newest.write_bytes(damage(newest.read_bytes()))
         assert len(checkpoint.steps(place)) == checkpoint.KEPT - 1
-    again = [*PROGRAM, "run", "--resume", "--out", str(out)]
-    with group([again] * RANKS, tmp_path) as started:
+    with group(RANKS, tmp_path, main, ["run", "--resume", "--out", str(out)]) as started:
         codes, said = started.wait(120)
     assert codes == [0] * RANKS, said
     assert_bit_for_bit(out, unbroken)
+
+
+def assert_lost(said, lost, how):
+    """Every other rank names one: the lost one, or one that had left by then because of it."""
+    named = {}
+    for rank, text in enumerate(said):
+        if rank != lost:
+            found = re.search(rf"lost: rank {rank}: rank (\d) (is gone|{how}), in step", text)
+            assert found, text
+            assert "Traceback" not in text
+            named[rank] = int(found[1]), found[2]
+            assert found[2] == how or int(found[1]) != lost, text
+    assert (lost, how) in named.values(), "the first to leave knows who was lost"
 
 
 def assert_bit_for_bit(folder, unbroken):
@@ -184,7 +193,7 @@ def assert_bit_for_bit(folder, unbroken):
 def test_torchrun_restarts_from_the_last_checkpoint(unbroken, tmp_path):
     out = tmp_path / "run"
     options = ["--nproc-per-node", RANKS, "--master-port", free_port(), "--max-restarts", "2"]
-    start = [sys.executable, "-m", "torch.distributed.run", *options, *PROGRAM, *command(out)]
+    start = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "peerdescent", *command(out)]
     with spawn(start, env=os.environ | {"OMP_NUM_THREADS": "1"}) as process:
         until(lambda: reached(out, 100), 120)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -199,13 +208,12 @@ def test_torchrun_restarts_from_the_last_checkpoint(unbroken, tmp_path):
 
 def test_a_silent_rank_is_named_within_the_time_limit(tmp_path):
     out = tmp_path / "run"
-    with group([PROGRAM + command(out, steps=200_000, record=2000)] * RANKS, tmp_path, timeout=8.0) as started:
+    with group(RANKS, tmp_path, main, command(out, steps=200_000, record=2000), timeout=8.0) as started:
         until(lambda: reached(out, 100), 120)
         os.kill(started.processes[2].pid, signal.SIGSTOP)
         codes, said = started.wait(40, but=(2,))
     assert codes == [3, 3, None, 3], said
-    for neighbour in (1, 3):
-        assert f"rank {neighbour}: rank 2 did not answer within 8 s, in step" in said[neighbour]
+    assert_lost(said, 2, "did not answer within 8 s")
 
 
 def test_ranks_of_different_runs_are_told_apart(told):

@@ -6,12 +6,12 @@ What needs processes is done by `torch_worker` in four of them, started once; th
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 import torch
+import torch_worker
 from ranks import group
 from torch import nn
 from torch_worker import HYBRID, NODES, RING, STEPS, P, cases
@@ -21,7 +21,6 @@ from peerdescent.engines import make
 from peerdescent.torch import DecentralizedOptimizer
 from small import assert_close, small_quadratic, states
 
-WORKER = Path(__file__).with_name("torch_worker.py")
 CASES = {name: (method, network) for name, method, network in cases()}
 LIMIT = 240
 
@@ -37,7 +36,7 @@ def seen(problem, tmp_path_factory):
     folder = tmp_path_factory.mktemp("torch")
     slopes = np.stack([problem.stochastic_grads(np.zeros(P), draw=t) for t in range(STEPS)])
     np.savez(folder / "inputs.npz", matrices=problem.data.matrix, slopes=slopes)
-    with group([["-W", "error", WORKER, folder]] * NODES, folder) as started:
+    with group(NODES, folder, torch_worker.main, folder) as started:
         codes, said = started.wait(LIMIT)
         assert codes == [0] * NODES, said
     ranks = [np.load(folder / f"{rank}.npz") for rank in range(NODES)]
