@@ -75,6 +75,31 @@ def repeated(action: Callable[[], Any], repeats: int) -> Times:
     return Times(tuple(seconds(action) for _ in range(repeats)))
 
 
+class Others:
+    """The share of the processors that other programs have used since this was made; 0 where the system says nothing.
+
+    Linux counts the time of each processor in /proc/stat; what this process did not use, others did.
+    """
+
+    def __init__(self) -> None:
+        self.start = self._now()
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        """Seconds of the wall clock, of all processors in use, and of this process."""
+        busy = 0.0
+        if Path("/proc/stat").is_file():
+            user, nice, system, _idle, _wait, *interrupts = map(int, Path("/proc/stat").read_text().split()[1:9])
+            busy = (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
+        return time.perf_counter(), busy, time.process_time()
+
+    @property
+    def share(self) -> float:
+        """Between 0, nobody else, and 1, all processors all the time."""
+        wall, busy, own = (now - then for now, then in zip(self._now(), self.start, strict=True))
+        return max(0.0, busy - own) / (wall * (os.cpu_count() or 1))
+
+
 def copying(mebibytes: float = 256) -> Callable[[], float]:
     """A measurement of `np.copyto` between two float32 arrays of that size: bytes a second, read and written."""
     source = np.ones(int(mebibytes * (1 << 18)), np.float32)

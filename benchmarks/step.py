@@ -2,7 +2,7 @@
 
 All are float32, draw their own samples, and take turns in one process, so that a noisy machine disturbs all alike.
 Writes `benchmarks/results/step.json` and `step.md`. With `--check` it writes nothing, and fails where a ratio to NumPy
-has fallen to about half of the one in `step.json`.
+has fallen to about half of the one in `step.json`, unless other programs kept the machine too busy to tell.
 """
 
 from __future__ import annotations
@@ -20,7 +20,19 @@ from typing import Any
 import jax
 import numpy as np
 from baselines import ALPHA, BETA, STRENGTH, Floor, InNumpy, PerNode, Rates, TunedNumpy, Vectors, floor
-from common import RESULTS, Times, alternate, copy_bandwidth, machine, matrix_rate, seconds, table, verdict, write
+from common import (
+    RESULTS,
+    Others,
+    Times,
+    alternate,
+    copy_bandwidth,
+    machine,
+    matrix_rate,
+    seconds,
+    table,
+    verdict,
+    write,
+)
 
 import peerdescent as peer
 from peerdescent.engines.fleet import Fleet, Member
@@ -60,9 +72,12 @@ HEADER = (
 MARGIN = 1.3
 """`--check` wants half of the committed ratio times this.
 
-Ratios are those of best times, since other programs only ever add time, so the smallest of some repeats is nearly the
-same on a busy machine and on a quiet one: 0.65 leaves a third for what is left of the noise, while half fails.
+Ratios are those of best times, since other programs only ever add time: 0.65 leaves a third for what is left of the
+noise, while half fails.
 """
+
+BUSY = 0.1
+"""The share of the processors used by other programs from which `--check` does not tell a slow-down from their work."""
 
 
 def gt_hsgd(batch: int, alpha: float = ALPHA, beta: float = BETA) -> peer.Method:
@@ -245,17 +260,26 @@ def check() -> int:
         quick = {name: partial(best_of, measured[name]) for name in ("numpy", "one")}
         measured = {**quick, "sweep": sweep}
         best = dict.fromkeys(measured, float("inf"))
+        others = Others()
         for _attempt in range(2):
             for name, times in alternate(measured, FEW).items():
                 best[name] = min(best[name], times.best)
             verdicts = [judge(batch, name, best["numpy"] / best[name], committed) for name in TARGETS[batch]]
-            if all(good for good, _ in verdicts):
+            if all(good for good, _ in verdicts) or others.share > BUSY:
                 break
         for good, sentence in verdicts:
-            print(f"{'ok' if good else 'FAILED'}: {sentence}", flush=True)
-            failures += [] if good else [sentence]
+            word = outcome(good, others.share)
+            print(f"{word}: {sentence}", flush=True)
+            failures += [sentence] if word == "FAILED" else []
     print(f"committed numbers: {committed['machine']}; here: {machine()}")
     return 1 if failures else 0
+
+
+def outcome(good: bool, others: float) -> str:
+    """What to say of a ratio that is good enough or not, measured while others used that share of the processors."""
+    if good:
+        return "ok"
+    return f"too busy to tell (other programs use {others:.0%} of the processors)" if others > BUSY else "FAILED"
 
 
 def judge(batch: int, name: str, ratio: float, committed: dict[str, Any]) -> tuple[bool, str]:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import peerdescent as peer
-from conftest import PROBLEMS, small_logistic
 from peerdescent.engines import fleet, routing
 from peerdescent.engines.gpu import kernel, speeds, tiles
 from peerdescent.methods import METHODS
 from peerdescent.methods.parameters import size
+from small import PROBLEMS, small_logistic
 
 RING = peer.Network(peer.topology.ring(6))
 GRIDS = {

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import peerdescent as peer
-from conftest import PROBLEMS, assert_close, compiled, states
 from peerdescent.engines import debug
 from peerdescent.methods.contract import State
 from peerdescent.methods.estimators import ESTIMATORS, spider
 from peerdescent.methods.fusions import FUSIONS
+from small import PROBLEMS, assert_close, compiled, states
 
 NETWORKS = {
     "ring": peer.Network(peer.topology.ring(6)),

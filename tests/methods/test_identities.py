@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import peerdescent as peer
-from conftest import PROBLEMS, assert_close, drawn, small_logistic, small_quadratic, states
 from peerdescent.methods.estimators import ESTIMATORS, hybrid, sgd, spider
 from peerdescent.methods.fusions import FUSIONS, consensus, exact_diffusion, tracking
+from small import PROBLEMS, assert_close, drawn, small_logistic, small_quadratic, states
 
 ring = peer.Network(peer.topology.ring(6))
 directed = peer.Network(peer.topology.directed_exponential(6))

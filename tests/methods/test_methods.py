@@ -129,7 +129,7 @@ def test_numpy_numbers_are_checked_like_others():
 
 
 def test_methods_that_do_more_than_arithmetic_are_told_so():
-    from conftest import small_quadratic
+    from small import small_quadratic
 
     method = peer.Method(lambda x, net: x, lambda x, net: abs(x), "folded")
     with pytest.raises(ValueError, match=r"folded does more than \+, -, \* and / with its vectors"):

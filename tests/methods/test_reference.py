@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import peerdescent as peer
-from conftest import assert_close, drawn, small_logistic, states
+from small import assert_close, drawn, small_logistic, states
 
 NODES, STEPS, STRENGTH = 6, 200, 0.01
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import peerdescent as peer
-from conftest import PROBLEMS, assert_close, small_logistic, small_quadratic
 from peerdescent.problems.keys import below, node_keys
+from small import PROBLEMS, assert_close, small_logistic, small_quadratic
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

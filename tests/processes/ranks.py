@@ -1,81 +1,96 @@
-"""Groups of processes for the tests of engine `torch`, and what they run.
+"""Groups of processes for the tests of engine `processes` and of the PyTorch optimizer, and what the engine's run.
 
-`python tests/ranks.py FOLDER` runs, in each process of a group, every case on the engine, and leaves iterates and
-counts in FOLDER/RANK.npz.
+They are forked from a server that has imported all they need, since imports would take most of their time. It has not
+used JAX or PyTorch, which start their threads then. What `torchrun` starts are programs of their own, as a user's are.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
+import json
+import multiprocessing
 import os
-import socket
-import subprocess
-import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
 
-HERE = Path(__file__).resolve().parent
+from children import free_port
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["peerdescent.cli.main", "peerdescent.figures.lines", "ranks", "shards", "torch_worker"])
+
+EXPERIMENT = [
+    *("--engine", "processes", "--rows", "400", "--nodes", "4", "--topology", "ring"),
+    *("--precision", "64", "--strength", "0.01"),
+]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def command(out, *more, steps=300, record=30):
+    """The words after `peerdescent` that run the experiment."""
+    length = ["--steps", str(steps), "--record", str(record)]
+    return ["run", "gt-hsgd", *EXPERIMENT, *length, "--out", str(out), *more]
 
 
 class Group:
-    """Some processes that were started without `torchrun`, so that nobody but they themselves notice who is gone."""
+    """Processes that were started without `torchrun`, so that only they themselves notice when one is gone."""
 
-    def __init__(self, commands, folder, timeout=60.0):
-        port, count = free_port(), len(commands)
-        self.logs, self.processes = [folder / f"log-{rank}" for rank in range(count)], []
-        for rank, command in enumerate(commands):
-            env = os.environ | {
-                "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1",
-                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PEERDESCENT_TIMEOUT": str(timeout),
-            }  # fmt: skip
-            with self.logs[rank].open("w") as log:
-                command = [sys.executable, *command]
-                self.processes.append(subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT))
+    def __init__(self, processes, logs):
+        self.processes, self.logs = processes, logs
 
     def wait(self, seconds, but=()):
-        """The exit status of all but some, and what they said; whoever is late is ended."""
-        until = time.monotonic() + seconds
+        """The exit status of all but some, None for one that is late, and what they said."""
+        end = time.monotonic() + seconds
         for rank, process in enumerate(self.processes):
             if rank not in but:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(max(0.1, until - time.monotonic()))
-        codes = [process.poll() for process in self.processes]
+                process.join(max(0.1, end - time.monotonic()))
+        codes = [process.exitcode for process in self.processes]
         return codes, [" ".join(log.read_text().split()) for log in self.logs]
-
-    def close(self):
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
 
 
 @contextlib.contextmanager
-def group(commands, folder, timeout=60.0):
+def group(count, folder, action, *arguments, timeout=60.0):
+    """Processes that call `action(*arguments)`, with the variables that `torchrun` sets; they are killed at the end."""
     folder.mkdir(parents=True, exist_ok=True)
-    started = Group(commands, folder, timeout)
+    logs = [folder / f"log-{rank}" for rank in range(count)]
+    common = os.environ | {
+        "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+        "PEERDESCENT_TIMEOUT": str(timeout),
+    }  # fmt: skip
+    processes = []
     try:
-        yield started
+        for rank, log in enumerate(logs):
+            env = common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            processes.append(FORKS.Process(target=_rank, args=(env, log, action, arguments)))
+            processes[-1].start()
+        yield Group(processes, logs)
     finally:
-        started.close()
+        for process in processes:
+            process.kill()
+            process.join(10)
 
 
-def until(condition, seconds=60.0):
-    """Wait for something to be so."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came to be"
-        time.sleep(0.05)
+def _rank(env, log, action, arguments):
+    import torch
+
+    with log.open("w") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    os.environ.clear()
+    os.environ.update(env)
+    torch.set_num_threads(1)
+    warnings.simplefilter("error")
+    action(*arguments)
 
 
-def main(folder):
+def compute(folder):
+    """Run every case on the engine, and leave iterates and counts in FOLDER/RANK.npz.
+
+    Then give some command lines to the program, and leave their exit status and what they said in FOLDER/RANK.json; the
+    run of the last one is FOLDER/run.
+    """
     import shards
 
     import peerdescent as peer
@@ -102,9 +117,24 @@ def main(folder):
     own = problem.only(engine.connect())
     found["own"] = peer.run(method, own, network, steps=shards.STEPS, precision=64, record=2, engine="processes").x
     found["held"] = np.array([len(leaf) for leaf in own.data])
-    np.savez(Path(folder) / f"{engine.connect()}.npz", **found)
+    rank = engine.connect()
+    np.savez(Path(folder) / f"{rank}.npz", **found)
+    said = {
+        "another seed": program(command(Path(folder) / "none", "--seed", str(7 * (rank == 1)), "--data-seed", "0")),
+        "three nodes": program(command(Path(folder) / "none", "--nodes", "3")),
+        "unbroken": program(command(Path(folder) / "run")),
+    }
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(said))
 
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(HERE))
-    main(sys.argv[1])
+def program(words):
+    """The exit status of the command line, and what it said."""
+    from peerdescent.cli.main import main
+
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        try:
+            main(words)
+        except SystemExit as left:
+            return left.code, " ".join(said.getvalue().split())
+    return None, said.getvalue()

@@ -1,7 +1,8 @@
 """What `test_sharded` runs in processes of their own, since JAX must know its devices before it starts.
 
-`python tests/shards.py FOLDER NODES` runs every case on the sharded engine, in one process or, by the environment, in
-several, and leaves the iterates in FOLDER/PROCESS.npz; what else there is to tell is a line of JSON on standard output.
+`python tests/processes/shards.py FOLDER NODES NETWORK...` runs every case over these networks on the sharded engine, in
+one process or, by the environment, in several, and leaves the iterates in FOLDER/PROCESS.npz; what else there is to
+tell is the last line of standard output, as JSON.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 import peerdescent as peer
+from peerdescent.engines import connect
+from peerdescent.engines.sharded import Sharded
+from small import Spy, small_logistic, small_quadratic
 
 NETWORKS = {
     "ring": peer.topology.ring,
@@ -23,13 +28,11 @@ NETWORKS = {
 STEPS = 50
 
 
-def cases(nodes):
+def cases(nodes, topologies=tuple(NETWORKS)):
     """All eight methods over a ring and a network that changes, and over a directed one those that allow it."""
-    from conftest import small_quadratic
-
     problem = small_quadratic(nodes)
-    for topology, build in NETWORKS.items():
-        network = peer.Network(build(nodes))
+    for topology in topologies:
+        network = peer.Network(NETWORKS[topology](nodes))
         for name, entry in peer.methods.METHODS.items():
             method = entry.build(**({"period": 7} if "period" in entry.build().parameters else {}))
             if network.is_symmetric or not method.parts[1].symmetric:
@@ -61,11 +64,6 @@ def refusal(action):
 
 def facts(nodes):
     """What else the tests ask of one set of devices, beside the iterates."""
-    import jax
-
-    from conftest import Spy, small_logistic
-    from peerdescent.engines.sharded import Sharded
-
     spy, problem, ring = Spy(), small_logistic(nodes), peer.Network(peer.topology.ring(nodes))
     method, options = peer.methods.gt_hsgd(0.3, 0.1), {"record": 5, "engine": "sharded", "precision": 64}
     whole = peer.run(method, problem, ring, steps=40, progress=spy, **options)
@@ -92,9 +90,7 @@ def facts(nodes):
 
 
 if __name__ == "__main__":
-    from peerdescent.engines import connect
-
     own, folder, nodes = connect("sharded"), Path(sys.argv[1]), int(sys.argv[2])
-    found = {name: iterates(*case, "sharded") for name, *case in cases(nodes)}
+    found = {name: iterates(*case, "sharded") for name, *case in cases(nodes, sys.argv[3:])}
     np.savez(folder / f"{own}.npz", **found)
     print(json.dumps({"number": own} | facts(nodes)))

@@ -1,11 +1,11 @@
-"""Engine `torch`: it computes what others do, counts what it sends, notices who is gone, and goes on where it was."""
+"""Engine `processes`: it computes what others do, counts what it sends, notices who is gone, and is resumed."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,37 +13,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import shards
-from ranks import HERE, free_port, group, until
+from ranks import command, compute, group
 
 import peerdescent as peer
-from conftest import assert_close, small_logistic
+from children import free_port, spawn, until
 from peerdescent import experiment as config
 from peerdescent.cli.main import main
 from peerdescent.engines import connect
 from peerdescent.engines.meeting import agree
 from peerdescent.runs import checkpoint
 from peerdescent.runs.loop import _facts
+from small import assert_close, compiled, small_logistic
 
 RANKS = 4
-EXPERIMENT = [
-    "--engine",
-    "processes",
-    "--rows",
-    "400",
-    "--nodes",
-    "4",
-    "--topology",
-    "ring",
-    "--precision",
-    "64",
-    "--strength",
-    "0.01",
-]
-
-
-def command(out, *more, steps=300, record=30):
-    length = ["--steps", str(steps), "--record", str(record)]
-    return ["-m", "peerdescent", "run", "gt-hsgd", *EXPERIMENT, *length, "--out", str(out), *more]
 
 
 def measured(folder):
@@ -59,20 +41,32 @@ def reached(folder, step):
 
 
 @pytest.fixture(scope="module")
-def computed(tmp_path_factory):
-    """What four processes computed, rank by rank."""
+def ran(tmp_path_factory):
+    """The folder of what four processes computed and said."""
     folder = tmp_path_factory.mktemp("ranks")
-    with group([[str(HERE / "ranks.py"), str(folder)]] * RANKS, folder) as started:
+    with group(RANKS, folder, compute, folder) as started:
         codes, said = started.wait(240)
         assert codes == [0] * RANKS, said
-    return [dict(np.load(folder / f"{rank}.npz")) for rank in range(RANKS)]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def computed(ran):
+    """What they computed, rank by rank."""
+    return [dict(np.load(ran / f"{rank}.npz")) for rank in range(RANKS)]
+
+
+@pytest.fixture(scope="module")
+def told(ran):
+    """The exit status and the output of their command lines, rank by rank."""
+    return [json.loads((ran / f"{rank}.json").read_text()) for rank in range(RANKS)]
 
 
 @pytest.mark.parametrize("engine", ["stacked", "debug"])
 def test_it_computes_what_the_others_do(computed, engine):
     names = []
     for name, method, problem, network in shards.cases(RANKS):
-        expected = shards.iterates(method, problem, network, engine)
+        expected = shards.iterates(method, compiled(problem), network, engine)
         for rank in computed:
             assert_close(rank[name], expected)
         names.append(name.split()[0])
@@ -132,28 +126,10 @@ LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFF
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory):
-    """A run as a user starts it, from the beginning to the end."""
-    folder = tmp_path_factory.mktemp("unbroken")
-    torchrun(command(folder / "run"), timeout=180)
-    return folder / "run"
-
-
-def torchrun(arguments, timeout, *options, meanwhile=lambda process: None):
-    options = ["--nproc-per-node", str(RANKS), "--master-port", str(free_port()), *options]
-    start = [sys.executable, "-m", "torch.distributed.run", *options, *arguments]
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        start, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        try:
-            meanwhile(process)
-            out, err = process.communicate(timeout=timeout)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, err
-    return out, err
+def unbroken(ran, told):
+    """The folder of a run from the beginning to the end."""
+    assert [rank["unbroken"][0] for rank in told] == [0] * RANKS, told
+    return ran / "run"
 
 
 def test_it_writes_the_run_folder_of_the_other_engines(unbroken, tmp_path):
@@ -171,7 +147,7 @@ def test_it_writes_the_run_folder_of_the_other_engines(unbroken, tmp_path):
 
 def test_a_killed_rank_is_named_and_the_run_goes_on_from_a_good_checkpoint(unbroken, tmp_path):
     out = tmp_path / "run"
-    with group([command(out)] * RANKS, tmp_path) as started:
+    with group(RANKS, tmp_path, main, command(out)) as started:
         until(lambda: reached(out, 100), 120)
         for process in started.processes:
             addresses = listening(process.pid)
@@ -180,10 +156,7 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_a_good_checkpoint(unbro
         started.processes[2].kill()
         codes, said = started.wait(90)
     assert codes == [3, 3, -signal.SIGKILL, 3], said
-    for neighbour in (1, 3):
-        assert f"lost: rank {neighbour}: rank 2 is gone, in step" in said[neighbour]
-        assert "Traceback" not in said[neighbour]
-    assert "lost: rank 0: rank" in said[0]
+    assert_lost(said, 2, "is gone")
     assert not (out / "summary.json").exists()
     # The newest of rank 1 is cut short, and that of rank 3 has one bit turned: the one before them is used.
     for rank, damage in ((1, lambda b: b[: len(b) // 2]), (3, lambda b: b[:-9] + bytes([b[-9] ^ 1]) + b[-8:])):
@@ -191,11 +164,23 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_a_good_checkpoint(unbro
         newest = max(checkpoint._named(place))[1]
         newest.write_bytes(damage(newest.read_bytes()))
         assert len(checkpoint.steps(place)) == checkpoint.KEPT - 1
-    again = ["-m", "peerdescent", "run", "--resume", "--out", str(out)]
-    with group([again] * RANKS, tmp_path) as started:
+    with group(RANKS, tmp_path, main, ["run", "--resume", "--out", str(out)]) as started:
         codes, said = started.wait(120)
     assert codes == [0] * RANKS, said
     assert_bit_for_bit(out, unbroken)
+
+
+def assert_lost(said, lost, how):
+    """Every other rank names one: the lost one, or one that had left by then because of it."""
+    named = {}
+    for rank, text in enumerate(said):
+        if rank != lost:
+            found = re.search(rf"lost: rank {rank}: rank (\d) (is gone|{how}), in step", text)
+            assert found, text
+            assert "Traceback" not in text
+            named[rank] = int(found[1]), found[2]
+            assert found[2] == how or int(found[1]) != lost, text
+    assert (lost, how) in named.values(), "the first to leave knows who was lost"
 
 
 def assert_bit_for_bit(folder, unbroken):
@@ -207,40 +192,45 @@ def assert_bit_for_bit(folder, unbroken):
 
 def test_torchrun_restarts_from_the_last_checkpoint(unbroken, tmp_path):
     out = tmp_path / "run"
-    killed = []
-
-    def kill(process):
+    options = ["--nproc-per-node", RANKS, "--master-port", free_port(), "--max-restarts", "2"]
+    start = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "peerdescent", *command(out)]
+    with spawn(start, env=os.environ | {"OMP_NUM_THREADS": "1"}) as process:
         until(lambda: reached(out, 100), 120)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         workers = [pid for pid in children if b"peerdescent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-        killed.append(max(step for step, _ in checkpoint._named(out / "checkpoint" / "rank-0")))
+        killed = max(step for step, _ in checkpoint._named(out / "checkpoint" / "rank-0"))
         os.kill(int(workers[1]), signal.SIGKILL)
-
-    torchrun(command(out), 240, "--max-restarts", "2", meanwhile=kill)
-    assert killed[0] < 300
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert killed < 300
     assert_bit_for_bit(out, unbroken)
 
 
 def test_a_silent_rank_is_named_within_the_time_limit(tmp_path):
     out = tmp_path / "run"
-    with group([command(out, steps=200_000, record=2000)] * RANKS, tmp_path, timeout=8.0) as started:
+    with group(RANKS, tmp_path, main, command(out, steps=200_000, record=2000), timeout=8.0) as started:
         until(lambda: reached(out, 100), 120)
         os.kill(started.processes[2].pid, signal.SIGSTOP)
         codes, said = started.wait(40, but=(2,))
     assert codes == [3, 3, None, 3], said
-    for neighbour in (1, 3):
-        assert f"rank {neighbour}: rank 2 did not answer within 8 s, in step" in said[neighbour]
+    assert_lost(said, 2, "did not answer within 8 s")
 
 
-def test_ranks_of_different_runs_are_told_apart(tmp_path):
-    commands = [command(tmp_path / "run"), command(tmp_path / "run", "--seed", "7", "--data-seed", "0")]
-    commands = [[*words, "--nodes", "2"] for words in commands]
-    with group(commands, tmp_path) as started:
-        codes, said = started.wait(120)
-    assert codes == [2, 2], said
-    for line in said:
-        assert "processes 0 and 1 are not of one run: seed is '0' in one, '7' in the other" in line
-        assert "Traceback" not in line
+def test_ranks_of_different_runs_are_told_apart(told):
+    for rank in told:
+        code, said = rank["another seed"]
+        assert code == 2, said
+        assert "processes 0 and 1 are not of one run: seed is '0' in one, '7' in the other" in said
+        assert "Traceback" not in said
+
+
+def test_a_network_of_another_size_is_refused(told):
+    messages = ["the network has 3 nodes and there are 4 processes, one a node: start torchrun with 3 processes"] * 3
+    messages.append("node = 3: the data are divided over 3 nodes, 0 to 2; start 3 processes")
+    for rank, message in zip(told, messages, strict=True):
+        code, said = rank["three nodes"]
+        assert code == 2, said
+        assert message in said
 
 
 def test_every_fact_counts():
@@ -264,7 +254,7 @@ def _rows(told):
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({}, "engine torch runs one process a node, and there is none: start it with torchrun --nproc-per-node"),
+        ({}, "engine processes runs one process a node, and there is none: start it with torchrun --nproc-per-node"),
         ({"RANK": "one"}, "RANK = 'one': must be a whole number; torchrun sets it"),
         ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1"}, "MASTER_ADDR is not set"),
         (
@@ -290,26 +280,5 @@ def test_without_pytorch_the_engine_says_so(monkeypatch):
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ValueError, match="engine torch needs PyTorch, which is not installed: pip install torch"):
+    with pytest.raises(ValueError, match="engine processes needs PyTorch, which is not installed: pip install torch"):
         connect("processes")
-
-
-def test_a_network_of_another_size_is_refused(tmp_path):
-    words = [
-        "-m",
-        "peerdescent",
-        "run",
-        "dsgd",
-        "--engine",
-        "processes",
-        "--nodes",
-        "3",
-        "--steps",
-        "5",
-        "--rows",
-        "90",
-    ]
-    with group([words] * 2, tmp_path) as started:
-        codes, said = started.wait(120)
-    assert codes == [2, 2], said
-    assert "the network has 3 nodes and there are 2 processes, one a node: start torchrun with 3 processes" in said[0]

@@ -5,27 +5,22 @@ What needs processes is done by `torch_worker` in four of them, started once; th
 
 from __future__ import annotations
 
-import os
 import re
-import socket
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 import torch
+import torch_worker
+from ranks import group
 from torch import nn
 from torch_worker import HYBRID, NODES, RING, STEPS, P, cases
 
 import peerdescent as peer
-from conftest import assert_close, small_quadratic, states
 from peerdescent.engines.registry import engine_class
 from peerdescent.torch import DecentralizedOptimizer
+from small import assert_close, small_quadratic, states
 
-WORKER = Path(__file__).with_name("torch_worker.py")
 CASES = {name: (method, network) for name, method, network in cases()}
 LIMIT = 240
 
@@ -41,36 +36,9 @@ def seen(problem, tmp_path_factory):
     folder = tmp_path_factory.mktemp("torch")
     slopes = np.stack([problem.stochastic_grads(np.zeros(P), draw=t) for t in range(STEPS)])
     np.savez(folder / "inputs.npz", matrices=problem.data.matrix, slopes=slopes)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    group = {
-        "WORLD_SIZE": str(NODES),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "PEERDESCENT_TIMEOUT": "60",
-    }
-    started = []
-    try:
-        for rank in range(NODES):
-            with (folder / f"{rank}.log").open("w") as log:
-                started.append(
-                    subprocess.Popen(
-                        [sys.executable, "-W", "error", WORKER, folder],
-                        env={**os.environ, **group, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                        stdout=log,
-                        stderr=log,
-                    )
-                )
-        end = time.monotonic() + LIMIT
-        while any(process.poll() is None for process in started) and time.monotonic() < end:
-            time.sleep(0.1)
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-    logs = "\n".join((folder / f"{rank}.log").read_text() for rank in range(NODES))
-    assert [process.returncode for process in started] == [0] * NODES, logs
+    with group(NODES, folder, torch_worker.main, folder) as started:
+        codes, said = started.wait(LIMIT)
+        assert codes == [0] * NODES, said
     ranks = [np.load(folder / f"{rank}.npz") for rank in range(NODES)]
     return {name: np.stack([each[name] for each in ranks]) for name in ranks[0].files}
 

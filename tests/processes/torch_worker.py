@@ -1,7 +1,7 @@
 """What `test_torch_optimizer` runs in processes of their own, one a node of a network of four.
 
-`python tests/torch_worker.py FOLDER`, with the variables that torchrun sets, makes one check after the other and leaves
-what it saw in FOLDER/RANK.npz. FOLDER/inputs.npz has the quadratics, f(x) = x'Qx / 2 + <slope, x>, with another
+`main(FOLDER)`, with the variables that torchrun sets, makes one check after the other and leaves what it saw in
+FOLDER/RANK.npz. FOLDER/inputs.npz has the quadratics, f(x) = x'Qx / 2 + <slope, x>, with another
 slope in each step.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import io
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -303,7 +302,3 @@ def main(folder):
         check()
     np.savez(worker.folder / f"{worker.rank}.npz", **{name: np.asarray(value) for name, value in worker.seen.items()})
     torch.distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

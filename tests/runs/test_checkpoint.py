@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import peerdescent as peer
-from conftest import Spy, small_logistic
 from peerdescent.runs import checkpoint
+from small import Spy, small_logistic
 
 ARRAYS = {"x": np.arange(6.0).reshape(2, 3), "k": np.array(3)}
 

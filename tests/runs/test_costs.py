@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import peerdescent as peer
-from conftest import small_logistic, small_quadratic
 from peerdescent.engines import debug
 from peerdescent.engines.outline import outline
 from peerdescent.methods.estimators import ESTIMATORS, spider
 from peerdescent.methods.fusions import FUSIONS
 from peerdescent.runs.costs import Costs
 from peerdescent.runs.schedule import Grid, recording_steps
+from small import small_logistic, small_quadratic
 
 RING = peer.Network(peer.topology.ring(6))
 STEPS, M = 10, 11

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import peerdescent as peer
-from conftest import Spy, assert_close, small_logistic, states
 from peerdescent.files import write
 from peerdescent.runs.output import visited
+from small import Spy, assert_close, small_logistic, states
 
 RING = peer.Network(peer.topology.ring(6))
 GT_HSGD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1)

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 import peerdescent as peer
-from conftest import PROBLEMS, small_logistic, small_quadratic
 from peerdescent.engines import compiled, fleet, program
 from peerdescent.methods import METHODS, estimators, fusions, parse
 from peerdescent.methods.parameters import declared
 from peerdescent.sweeps import BATCHES, best, tuning_grid
+from small import PROBLEMS, small_logistic, small_quadratic
 
 RING = peer.Network(peer.topology.ring(6))
 STEPPED = {"d-pd-sgd": "eta"}
@@ -204,7 +204,7 @@ def program_text():
         return compiled._advance_small(*a)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fleet, "_advance", spied)
+        patch.setattr(compiled, "_advance", spied)
         peer.sweep("gt-hsgd", {"alpha": [0.1, 0.2], "batch": [8]}, small_logistic(), RING, steps=9)
     return "\n".join(line for text in seen for line in text.splitlines() if "dot_general" in line)
 

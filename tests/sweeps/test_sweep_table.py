@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import peerdescent as peer
-from conftest import PROBLEMS, Spy, small_logistic
 from peerdescent.engines import fleet
 from peerdescent.sweeps import best
+from small import PROBLEMS, Spy, small_logistic
 
 RING = peer.Network(peer.topology.ring(6))
 

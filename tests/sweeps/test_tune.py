@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import peerdescent as peer
-from conftest import small_logistic
 from peerdescent.sweeps import tuning_grid
+from small import small_logistic
 
 RING = peer.Network(peer.topology.ring(6))
 GRID = {"alpha": [0.1, 0.5, 2.0], "beta": [0.01, 0.3], "initial_batch": [4]}

@@ -200,6 +200,12 @@ class Partition:
 
     def only(self, node: int) -> Partition:
         """One node's rows, as a partition over that node alone."""
+        count = len(self.indices)
+        require(
+            0 <= node < count,
+            f"node = {node}: the data are divided over {count} nodes, 0 to {count - 1}; start {count} processes, or "
+            "divide over more nodes",
+        )
         return Partition(self.dataset, (self.indices[node],))
 
     @property
