@@ -1,4 +1,4 @@
-"""Processes of one run meet: each tells what it is about to do, and nobody goes on where they differ."""
+"""A check that all processes of a run are about to do the same, and the time limit for waiting."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from peerdescent.errors import require
 
 TIMEOUT = 60.0
-"""Seconds that a process waits for another; the variable PEERDESCENT_TIMEOUT says otherwise."""
+"""Seconds that a process waits for another; the variable PEERDESCENT_TIMEOUT overrides it."""
 
 
 def seconds() -> float:
-    """The time limit."""
+    """The time limit for waiting on another process."""
     text = os.environ.get("PEERDESCENT_TIMEOUT", str(TIMEOUT))
     try:
         value = float(text)
@@ -39,13 +39,13 @@ def is_loopback(host: str) -> bool:
 
 
 FIELD = 512
-"""Bytes of a fact, cut or filled up to so many."""
+"""Bytes of a fact; longer ones are truncated and shorter ones padded."""
 
 
 def agree(facts: Mapping[str, Any], gather: Callable[[np.ndarray], Any]) -> None:
-    """Refuse to go on where processes differ in a fact, and say which, what and whose.
+    """Raise a ValueError if processes differ in a fact. The message has the fact, the values and the processes.
 
-    `gather` collects an array of every process, (processes, ...) or joined along the first axis.
+    `gather` collects an array from every process, as (processes, ...) or concatenated along the first axis.
 
     >>> agree({"seed": 0}, lambda rows: np.stack([rows, rows]))
     >>> agree({"seed": 0}, lambda rows: np.stack([rows, _rows({"seed": 1})]))

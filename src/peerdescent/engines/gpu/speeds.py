@@ -1,7 +1,7 @@
-"""How long many configurations take on a GPU, by the plain program and by the kernel: what routing rests on.
+"""Measured speeds of the plain program and of the kernel on a GPU, from which the faster one is chosen.
 
-Measured on one NVIDIA H200 with gt-hsgd, 20 nodes and float32 (benchmarks/results/gpu_masked.md). Another GPU shifts
-all of these together, so that the comparison still serves.
+Measured on one NVIDIA H200 with gt-hsgd, 20 nodes and float32 (benchmarks/results/gpu_masked.md). On another GPU the
+times differ, and we assume that their ratios are similar.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ BATCHES = (1, 4, 16, 64, 256, 1024)
 
 
 class Speeds(NamedTuple):
-    """Microseconds a step and configuration for `BATCHES`, where there are many configurations."""
+    """Microseconds per step and configuration for `BATCHES`, with many configurations."""
 
     kernel: tuple[float, ...]
     plain: tuple[float, ...]
@@ -25,18 +25,18 @@ SPEEDS = {
     128: Speeds((0.034, 0.064, 0.180, 0.698, 2.77, 10.8), (0.058, 0.084, 0.093, 0.121, 0.239, 0.729)),
     512: Speeds((0.292, 0.429, 0.622, 1.81, 6.55, 24.8), (0.198, 0.279, 0.327, 0.402, 0.766, 2.20)),
 }
-"""By the largest number of columns."""
+"""Speeds by the largest number of columns they are for."""
 
 FILLS = 350
-"""Configurations below which the kernel takes no less time: they do not fill the GPU."""
+"""With fewer configurations than this, the kernel does not get faster: they do not fill the GPU."""
 LAUNCH = 30.0
-"""Microseconds that a step of the plain program takes at least."""
+"""The least microseconds of a step of the plain program."""
 COMPILE = 10.0
-"""Seconds that a plain program takes to compile; each combination of sizes is one. The kernel is compiled once."""
+"""Seconds to compile a plain program. Each combination of sizes needs one; the kernel is compiled once."""
 
 
 def plain_is_faster(columns: int, batch: int, configurations: int, steps: int) -> bool:
-    """Whether the plain program runs configurations of one combination of sizes faster, compilation included.
+    """Whether the plain program is faster for configurations of one combination of sizes, compilation included.
 
     >>> plain_is_faster(123, 1, 1000, 36_000), plain_is_faster(477, 1, 1100, 200_000)
     (False, True)
