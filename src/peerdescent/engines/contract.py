@@ -34,5 +34,5 @@ class Engine(Protocol):
     def gather(self, state: Any) -> Any:
         """A copy of the state of all nodes, as the same tree with NumPy arrays (n, p), in every process."""
 
-    def scatter(self, kept: Any) -> Any:
+    def scatter(self, gathered: Any) -> Any:
         """The state from a copy that `gather` made; it shares no memory with that copy."""

@@ -70,7 +70,7 @@ class Fleet:
         found = []
         for pattern, by_seed in groups.items():
             does = outline(self.members[next(iter(by_seed.values()))[0]].method)
-            room = self._room(pattern, does)
+            capacity = self._capacity(pattern, does)
             # Seeds with the same configurations share a piece. After a resumed sweep, seeds may have different ones.
             alike: dict[Any, list[list[int]]] = defaultdict(list)
             for members in by_seed.values():
@@ -80,14 +80,14 @@ class Fleet:
             batches = [batch for _, batch in does.requests]
             alone = jax.default_backend() == "cpu" and max(batches, default=1) >= WIDE_FROM
             for lists in alike.values():
-                found += list(_cut(np.array(lists), 2 * room if alone else room, 1 if alone else workers))
+                found += list(_cut(np.array(lists), 2 * capacity if alone else capacity, 1 if alone else workers))
         return sorted(found, key=lambda piece: -max(self.members[k].marks[-1] for k in piece[0]))
 
     def follow(self, piece: np.ndarray, alive: np.ndarray) -> Iterator[Seen]:
         """Run a piece from mark to mark. It ends early once `alive` is false for all its members."""
         first = [self.members[k] for k in piece[0]]
         method = first[0].method
-        program = Program(method.pattern, self.problem.oracle, outline(method).twins, many=True)
+        program = Program(method.pattern, self.problem.oracle, outline(method).aliases, many=True)
         each = [m.method.numbers for m in first]
         numbers = {name: number([own[name] for own in each], self.dtype)[:, None] for name in each[0]}
         seeds = jnp.array([self.members[row[0]].seed for row in piece], jnp.uint32)
@@ -119,7 +119,7 @@ class Fleet:
             values, grads = evaluate(self.problem.oracle, None, jnp.asarray(padded, self.dtype), self.data)
         return np.asarray(values)[: len(points)], np.linalg.norm(np.asarray(grads)[: len(points)], axis=1)
 
-    def _room(self, method: Method, does: Outline) -> int:
+    def _capacity(self, method: Method, does: Outline) -> int:
         """How many configurations may run together."""
         vector = self.problem.nodes * self.problem.dimension * np.dtype(self.dtype).itemsize
         if jax.default_backend() == "cpu":
@@ -137,11 +137,11 @@ def _even(length: int, most: int) -> int:
     return -(-length // -(-length // most))
 
 
-def _cut(members: np.ndarray, room: int, workers: int) -> Iterator[np.ndarray]:
+def _cut(members: np.ndarray, capacity: int, workers: int) -> Iterator[np.ndarray]:
     """Pieces (seeds, configurations) of even size; if there are enough members, at least one piece per worker."""
     seeds, configurations = members.shape
-    wide = _even(configurations, room)
-    tall = _even(seeds, max(1, room // wide))
+    wide = _even(configurations, capacity)
+    tall = _even(seeds, max(1, capacity // wide))
     pieces = -(-configurations // wide) * -(-seeds // tall)
     if pieces < workers:
         more = -(-workers // pieces)

@@ -53,9 +53,9 @@ def agree(facts: Mapping[str, Any], gather: Callable[[np.ndarray], Any]) -> None
     ValueError: processes 0 and 1 are not of one run: seed is '0' in one, '1' in the other; start all with one command
     """
     mine = _rows(facts)
-    told = np.asarray(gather(mine)).reshape(-1, *mine.shape)
-    for process, rows in enumerate(told):
-        for name, first, other in zip(facts, told[0], rows, strict=True):
+    gathered = np.asarray(gather(mine)).reshape(-1, *mine.shape)
+    for process, rows in enumerate(gathered):
+        for name, first, other in zip(facts, gathered[0], rows, strict=True):
             here, there = (bytes(row).rstrip(b"\0").decode(errors="replace") for row in (first, other))
             require(
                 here == there,

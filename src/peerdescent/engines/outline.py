@@ -130,7 +130,7 @@ class Outline(NamedTuple):
     step: list[Any]
     structure: Any
     """The pytree structure of the method's state."""
-    twins: tuple[int, ...]
+    aliases: tuple[int, ...]
     """For each leaf of the state, the first leaf that is always equal to it."""
     slots: int
     """The most gradients of an iteration; branches of an `every` count once."""
@@ -181,8 +181,8 @@ def outline(method: Method) -> Outline:
         _, later = recorded(method.step, first)
         pairs = list(zip(leaves, jax.tree.leaves(later), strict=False))
         names = [tuple(map(id, pair)) if isinstance(pair[0], Blank) else (k,) for k, pair in enumerate(pairs)]
-        twins = tuple(names.index(name) for name in names)
-        known = [Leaf(twins[k]) if isinstance(leaf, Blank) else leaf for k, leaf in enumerate(leaves)]
+        aliases = tuple(names.index(name) for name in names)
+        known = [Leaf(aliases[k]) if isinstance(leaf, Blank) else leaf for k, leaf in enumerate(leaves)]
         step, _ = recorded(method.step, jax.tree.unflatten(structure, known))
     except (TypeError, AttributeError) as error:
         raise ValueError(
@@ -190,4 +190,4 @@ def outline(method: Method) -> Outline:
         ) from error
     slots = max(1, start.slots.next, step.slots.next)
     has_numbers = not all(isinstance(leaf, Blank) for leaf in leaves)
-    return Outline(start.events, step.events, structure, twins, slots, has_numbers)
+    return Outline(start.events, step.events, structure, aliases, slots, has_numbers)

@@ -117,9 +117,9 @@ class Processes:
 
         return jax.tree.map(everyone, state)
 
-    def scatter(self, kept: Any) -> Any:
+    def scatter(self, gathered: Any) -> Any:
         """This node's part of a gathered state, as new tensors."""
-        return jax.tree.map(lambda leaf: self._own(leaf) if np.ndim(leaf) else leaf, kept)
+        return jax.tree.map(lambda leaf: self._own(leaf) if np.ndim(leaf) else leaf, gathered)
 
     def _own(self, all_nodes: np.ndarray) -> torch.Tensor:
         return torch.tensor(all_nodes[self.links.rank], device=self.links.device)

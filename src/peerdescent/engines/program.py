@@ -35,7 +35,7 @@ class Program(NamedTuple):
 
     method: Method
     oracle: Oracle
-    twins: tuple[int, ...]
+    aliases: tuple[int, ...]
     """For each leaf of the state, the first leaf that is always equal to it. The loop carries only that one."""
     many: bool = False
     """Whether vectors have a configuration axis, and arguments a seed axis."""
@@ -221,14 +221,14 @@ def interval(
     """
     first, skip, count = clock
     method = program.method.replace(**numbers)
-    structure, kept = jax.tree.structure(state), sorted(set(program.twins))
+    structure, distinct = jax.tree.structure(state), sorted(set(program.aliases))
 
     def whole(leaves: list[Any]) -> Any:
-        return jax.tree.unflatten(structure, [leaves[kept.index(twin)] for twin in program.twins])
+        return jax.tree.unflatten(structure, [leaves[distinct.index(alias)] for alias in program.aliases])
 
     def carried(state: Any) -> list[Any]:
         leaves = jax.tree.leaves(state)
-        return [leaves[k] for k in kept]
+        return [leaves[k] for k in distinct]
 
     def body(i: jax.Array, leaves: list[Any]) -> list[Any]:
         drawn = jax.tree.map(lambda a: a[i], ahead)

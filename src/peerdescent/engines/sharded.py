@@ -66,7 +66,7 @@ def connect() -> int:
 
 
 def _greet() -> None:
-    """Communicate once with all processes, with standard output redirected: on a CPU, the library prints a line there."""
+    """Communicate once with all processes; on a CPU the library prints a line, which goes to standard error."""
     sys.stdout.flush()
     results = os.dup(1)
     os.dup2(2, 1)
@@ -168,9 +168,9 @@ class Sharded(Stacked):
             return super().gather(state)
         return multihost_utils.process_allgather(state, tiled=True)
 
-    def scatter(self, kept: Any) -> Any:
+    def scatter(self, gathered: Any) -> Any:
         """A copy of a gathered state, with each node's part on its device."""
-        return jax.tree.map(lambda a: self._put(a, cut_of(a)), kept)
+        return jax.tree.map(lambda a: self._put(a, cut_of(a)), gathered)
 
     def _put(self, tree: Any, spec: Spec, dtype: Any = None) -> Any:
         mesh = self.mesh

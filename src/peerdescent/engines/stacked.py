@@ -27,7 +27,7 @@ class Stacked(Loop):
 
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
         data, weights = self.place(problem, network, dtype)
-        program = Program(method.pattern, problem.oracle, outline(method).twins, mesh=self.mesh)
+        program = Program(method.pattern, problem.oracle, outline(method).aliases, mesh=self.mesh)
         numbers = {name: number(value, dtype) for name, value in method.numbers.items()}
         super().__init__(program, method, problem, numbers, data, weights, jnp.uint32(seed))
 
@@ -55,9 +55,9 @@ class Stacked(Loop):
         """A copy of the state in NumPy arrays (n, p)."""
         return jax.tree.map(np.array, state)
 
-    def scatter(self, kept: Any) -> Any:
+    def scatter(self, gathered: Any) -> Any:
         """A copy on the device; a copy, since `advance` consumes the state."""
-        return jax.tree.map(jnp.array, kept)
+        return jax.tree.map(jnp.array, gathered)
 
 
 _PLACED: weakref.WeakKeyDictionary[Problem, dict[str, Any]] = weakref.WeakKeyDictionary()

@@ -70,7 +70,7 @@ class Shape(NamedTuple):
     method: Method
     oracle: Logistic
     structure: Any
-    twins: tuple[int, ...]
+    aliases: tuple[int, ...]
     calls: tuple[int, ...]
     slots: int
     nodes: int
@@ -84,7 +84,7 @@ def _launch(
 ) -> list[jax.Array]:
     """Run each configuration from its step to its next mark, or iteration 0; `leaves` are (c, nodes, columns)."""
     count, tall, width = leaves[0].shape
-    kept = sorted(set(shape.twins))
+    distinct = sorted(set(shape.aliases))
     whole_numbers, reals = _names(shape.method)
 
     def kernel(*refs: Any) -> None:
@@ -96,19 +96,19 @@ def _launch(
         values |= {name: floats[c, k] for k, name in enumerate(reals)}
         method = shape.method.replace(**values)
         keys = {call: ints[c, 2 + k].astype(jnp.uint32) for k, call in enumerate(shape.calls)}
-        by_leaf = [outs[kept.index(twin)] for twin in shape.twins]
+        by_leaf = [outs[distinct.index(alias)] for alias in shape.aliases]
         world = World(
             rows, weights[...], size, strength[...], scratch, by_leaf, keys, shape.oracle, shape.nodes, shape.held,
             (lambda: None) if shape.interpreted else triton.debug_barrier,
         )  # fmt: skip
         act = method.init if start else method.step
         # In iteration 0 there is one vector, x_0, in the place of x.
-        given = Leaf(0) if start else jax.tree.unflatten(shape.structure, [Leaf(k) for k in shape.twins])
+        given = Leaf(0) if start else jax.tree.unflatten(shape.structure, [Leaf(k) for k in shape.aliases])
         asked = recorded(act, given)[0].events
 
         def after(tiles: list[jax.Array], net: Net) -> list[jax.Array]:
             state = act(tiles[0] if start else jax.tree.unflatten(shape.structure, tiles), net)
-            return [jax.tree.leaves(state)[leaf] for leaf in kept]
+            return [jax.tree.leaves(state)[leaf] for leaf in distinct]
 
         def in_memory(t: jax.Array, _: Any) -> None:
             fetch(world, t, asked)
@@ -125,7 +125,7 @@ def _launch(
             world.barrier()
 
         def in_registers(t: jax.Array, tiles: list[jax.Array]) -> list[jax.Array]:
-            own = tiles[:1] if start else [tiles[kept.index(twin)] for twin in shape.twins]
+            own = tiles[:1] if start else [tiles[distinct.index(alias)] for alias in shape.aliases]
             return after(own, Net(world, 0, t, fetched(world, t, asked, own)))
 
         if world.blocks > 1:
@@ -198,7 +198,7 @@ class Kernel(Fleet):
         self.common = rows, weights, (size, strength)
         # The named methods need at most five vectors of state and three of gradients.
         memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 1 << 33)
-        self.room = int(np.clip(memory // 2 // (8 * tall * width * np.dtype(dtype).itemsize), 1, AT_ONCE))
+        self.capacity = int(np.clip(memory // 2 // (8 * tall * width * np.dtype(dtype).itemsize), 1, AT_ONCE))
         self.start = jnp.zeros((tall, width), dtype).at[:n, :p].set(self.x0)
         self.plain: set[int] = set()
         """The numbers of the members that the plain program runs."""
@@ -222,7 +222,7 @@ class Kernel(Fleet):
         self.plain = {int(k) for piece in found for k in piece.ravel()}
         for numbers in alike.values():
             numbers.sort(key=lambda k: -self.members[k].marks[-1])
-            found += [np.array([numbers[k : k + self.room]]) for k in range(0, len(numbers), self.room)]
+            found += [np.array([numbers[k : k + self.capacity]]) for k in range(0, len(numbers), self.capacity)]
         return found
 
     def follow(self, piece: np.ndarray, alive: np.ndarray) -> Iterator[Seen]:
@@ -230,7 +230,7 @@ class Kernel(Fleet):
         if piece[0, 0] in self.plain:
             yield from super().follow(piece, alive)
             return
-        size = FEW if len(piece[0]) <= FEW else self.room
+        size = FEW if len(piece[0]) <= FEW else self.capacity
         real = np.arange(max(size, len(piece[0]))) < len(piece[0])
         own = np.where(real, np.resize(piece[0], len(real)), piece[0][0])
         members = [self.members[k] for k in own]
@@ -240,7 +240,7 @@ class Kernel(Fleet):
         assert isinstance(self.problem.oracle, Logistic)
         n, p = self.problem.nodes, self.problem.dimension
         shape = Shape(
-            _pattern(method), self.problem.oracle, does.structure, does.twins, calls, does.slots, n,
+            _pattern(method), self.problem.oracle, does.structure, does.aliases, calls, does.slots, n,
             self.problem.data.rows.shape[1], jax.default_backend() == "cpu",
         )  # fmt: skip
         names = _names(shape.method)
@@ -259,7 +259,7 @@ class Kernel(Fleet):
             )
 
         steps = real.astype(int)
-        leaves = [jnp.tile(self.start, (len(members), 1, 1)) for _ in set(does.twins)]
+        leaves = [jnp.tile(self.start, (len(members), 1, 1)) for _ in set(does.aliases)]
         leaves = launch(True, 0 * steps, steps, leaves)
         for mark in range(marks.shape[1]):
             since = steps
