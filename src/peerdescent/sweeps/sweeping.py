@@ -228,12 +228,12 @@ def _marks(
     epochs: float | None,
     at: Sequence[float],
 ) -> list[tuple[tuple[int, ...], Any]]:
-    """For each configuration the steps at which it is looked at, the last one its end, and its gradients by steps."""
+    """For each configuration its marks, of which the last is its last step, and its gradients by number of steps."""
     limit = steps if steps is not None else epochs
     require(list(at) == sorted(set(at)), f"at = {list(at)}: must increase")
     for value in at:
         require(limit is None or 0 < value <= limit, f"at = {list(at)}: must lie above 0 and within the budget {limit}")
-    # Real numbers do not change what a method costs: configurations that differ in nothing else share the costs.
+    # Real numbers do not change the costs of a method, so configurations that differ in those alone share costs.
     found: dict[Any, tuple[tuple[int, ...], Any]] = {}
     result = []
     for one in built:
