@@ -1,4 +1,4 @@
-"""What the tests share: their environment, limits, small problems, and every state of a run in float64."""
+"""Shared by all tests: environment, memory limit, small problems, and the states of a run in float64."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 MEMORY = 2 << 30
 """Bytes that a process of the tests may use."""
 KINDS = ("browser", "docs", "processes", "science")
-"""The folders whose tests take long; the name of the folder is their marker."""
+"""The folders of slow tests; the name of the folder is their marker."""
 PEAKS = pytest.StashKey[dict[str, int]]()
 """The most memory that each process of the tests used, in bytes."""
 
 
 def pytest_configure(config):
-    """Children import this checkout, and all processes of a session share one new cache of data and programs."""
+    """Make child processes import this checkout, and give all processes of a session one new cache."""
     for kind in KINDS:
         config.addinivalue_line("markers", f"{kind}: the tests in tests/{kind}, which take long")
     if hasattr(config, "workerinput"):
-        return  # a worker of pytest-xdist inherits what its parent has set
+        return  # a worker of pytest-xdist inherits the environment of its parent
     paths = [str(children.SOURCE), str(children.TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     folder = tempfile.TemporaryDirectory(prefix="peerdescent-tests-", ignore_cleanup_errors=True)
@@ -54,14 +54,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="module", autouse=True)
 def _forget_programs():
-    """What grows are compiled programs: none are left behind by a module that ends with much memory in use."""
+    """Drop compiled programs, which use most of the memory, after a module that ends with much memory in use."""
     yield
     if memory("VmRSS") > MEMORY // 2:
         jax.clear_caches()
 
 
 def memory(name: str) -> int:
-    """Bytes of memory of this process: VmRSS, what it has now, or VmHWM, the most it had; 0 where nobody counts."""
+    """The memory of this process in bytes: VmRSS, current, or VmHWM, peak; 0 if the system does not report it."""
     try:
         with open("/proc/self/status") as file:
             return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))
@@ -83,7 +83,7 @@ def pytest_sessionfinish(session):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
-    """A worker has ended: note the memory that it used."""
+    """Store the peak memory of a worker that has ended."""
     node.config.stash[PEAKS][node.gateway.id] = getattr(node, "workeroutput", {}).get("peak", 0)
 
 
@@ -131,7 +131,7 @@ PROBLEMS = {
 
 @cache
 def drawn(seed: int, nodes: int, samples: int, batch: int, steps: int) -> np.ndarray:
-    """The rows that the package draws in iterations 0, ..., steps - 1, of as many samples a node (steps, n, batch)."""
+    """The rows that the package draws in iterations 0, ..., steps - 1, with `samples` per node (steps, n, batch)."""
 
     def draw(seed, t):
         return jax.vmap(lambda key: below(key, jnp.asarray(samples), batch))(node_keys(seed, jnp.arange(nodes), t))
@@ -144,7 +144,7 @@ def states(method, problem, network, steps: int, *, seed: int = 0, x0=None, engi
     x0 = np.zeros((problem.nodes, problem.dimension)) if x0 is None else x0
     with jax.enable_x64(True):
         machine = engine_class(engine)(method, problem, network, seed, np.dtype("float64"))
-        machine.chunk = 1  # it advances by one step at a time here: draw no further ahead
+        machine.chunk = 1  # it advances by one step at a time here, so drawing further ahead would be wasted
         state = machine.start(x0)
         kept = [jax.tree.map(np.array, state)]
         for t in range(1, steps):
@@ -154,7 +154,7 @@ def states(method, problem, network, steps: int, *, seed: int = 0, x0=None, engi
 
 
 class Spy:
-    """A progress meter that remembers, and that may press Ctrl-C."""
+    """A progress meter that stores its calls, and that can press Ctrl-C."""
 
     def __init__(self, interrupt_at: int | None = None):
         self.seen, self.ended, self.interrupt_at = [], False, interrupt_at

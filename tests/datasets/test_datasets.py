@@ -1,4 +1,4 @@
-"""Named sets, where their files are found, and what becomes of labels, rows and columns."""
+"""Named data sets, the search for their files, and the treatment of labels, rows and columns."""
 
 import bz2
 import dataclasses
@@ -56,7 +56,7 @@ def write(path, text):
 
 
 def small_a9a(folder, monkeypatch, value=1):
-    """The two files of a9a with two rows and one, and the registry told so."""
+    """Write the two files of a9a with two rows and one row, and change the registered shape."""
     monkeypatch.setitem(SETS, "a9a", dataclasses.replace(SETS["a9a"], shape=(3, 123)))
     write(folder / "a9a", f"-1 3:{value}\n+1 123:{value}\n")
     write(folder / "a9a.t", f"-1 1:{value} 2:{value}\n")
@@ -125,7 +125,7 @@ def test_covertype():
 def test_covertype_loads_within_a_second_once_cached():
     load("covertype")
     program = (
-        # Of the processor, since other tests may be running beside this one.
+        # Processor time, since other tests may run at the same time.
         "import time; from peerdescent.datasets import load; start = time.process_time(); load('covertype'); "
         "print(time.process_time() - start)"
     )
@@ -162,7 +162,7 @@ def test_every_set_says_what_it_is():
         assert each.openml or (each.read and not each.files)
 
 
-# OpenML, played by a stand-in.
+# OpenML, replaced by a stub.
 
 
 def openml(monkeypatch, data, target):
@@ -252,7 +252,7 @@ def test_what_openml_refuses_is_told(monkeypatch):
         load("miniboone")
 
 
-# Where files are found.
+# The search for files.
 
 
 @pytest.mark.usefixtures("offline")
@@ -380,13 +380,13 @@ def test_rows_are_a_seeded_sample_of_the_whole():
 
 
 def test_looking_imports_nothing_heavy():
-    # The package's own __init__ is left out: this is about the room, not the house.
+    # The __init__ of `peerdescent` is left out: the test is about the package `datasets` alone.
     folder = Path(peerdescent.errors.__file__).parent
     program = f"""
 import sys, types
-house = types.ModuleType("peerdescent")
-house.__path__ = [{str(folder)!r}]
-sys.modules["peerdescent"] = house
+package = types.ModuleType("peerdescent")
+package.__path__ = [{str(folder)!r}]
+sys.modules["peerdescent"] = package
 import peerdescent.datasets
 print([name for name in ("jax", "pandas", "platformdirs", "scipy", "sklearn") if name in sys.modules])
 """

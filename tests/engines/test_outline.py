@@ -1,4 +1,4 @@
-"""What a method does, found from its own text."""
+"""Outlines: what a method does, recorded from its own code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_gradient_at_a_vector_of_the_same_iteration_has_no_leaf():
 
 
 def test_leaves_that_are_equal_at_first_only_are_told_apart():
-    """After iteration 0 both are x_0; a gradient at the second must not be taken for one at the first."""
+    """After iteration 0 both are x_0, but a gradient at the second is not one at the first."""
 
     def step(state, net):
         x, anchor = state

@@ -1,7 +1,7 @@
-"""Groups of processes for the tests of engine `torch`, and what they run.
+"""Groups of processes for the tests of engine `processes`, and the program that they run.
 
-`python tests/ranks.py FOLDER` runs, in each process of a group, every case on the engine, and leaves iterates and
-counts in FOLDER/RANK.npz.
+`python tests/processes/ranks.py FOLDER` runs every case on the engine in each process of a group, and writes iterates
+and counts to FOLDER/RANK.npz.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def free_port() -> int:
 
 
 class Group:
-    """Some processes that were started without `torchrun`, so that nobody but they themselves notice who is gone."""
+    """Processes that were started without `torchrun`, so that only they themselves can notice that one has ended."""
 
     def __init__(self, commands, folder, timeout=60.0):
         port, count = free_port(), len(commands)
@@ -41,7 +41,7 @@ class Group:
                 self.processes.append(subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT))
 
     def wait(self, seconds, but=()):
-        """The exit status of all but some, and what they said; whoever is late is ended."""
+        """The exit status and output of all but some; processes that exceed the time limit are killed."""
         until = time.monotonic() + seconds
         for rank, process in enumerate(self.processes):
             if rank not in but:
@@ -68,7 +68,7 @@ def group(commands, folder, timeout=60.0):
 
 
 def until(condition, seconds=60.0):
-    """Wait for something to be so."""
+    """Wait until a condition holds."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it never came to be"
@@ -97,7 +97,7 @@ def main(folder):
         found[name] = trace.x
         found[f"bytes {name}"] = np.array([seen[-1].links.sent, trace.table["bytes"].iloc[-1]])
         found[f"table {name}"] = trace.table.drop(columns="seconds").to_numpy(float)
-    # A process that was given its own data alone.
+    # The problem has the data of this process's node only.
     name, method, problem, network = next(iter(shards.cases(4)))
     own = problem.only(engine.connect())
     found["own"] = peer.run(method, own, network, steps=shards.STEPS, precision=64, record=2, engine="processes").x

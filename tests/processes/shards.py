@@ -1,7 +1,7 @@
-"""What `test_sharded` runs in processes of their own, since JAX must know its devices before it starts.
+"""The program that `test_sharded` runs in separate processes, since JAX must know its devices before it starts.
 
-`python tests/shards.py FOLDER NODES` runs every case on the sharded engine, in one process or, by the environment, in
-several, and leaves the iterates in FOLDER/PROCESS.npz; what else there is to tell is a line of JSON on standard output.
+`python tests/processes/shards.py FOLDER NODES` runs every case on the sharded engine, in one process or, by environment
+variables, in several. It writes the iterates to FOLDER/PROCESS.npz, and other facts as JSON on standard output.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STEPS = 50
 
 
 def cases(nodes):
-    """All eight methods over a ring and a network that changes, and over a directed one those that allow it."""
+    """All eight methods on a ring and on a time-varying network, and on a directed one those that allow it."""
     from conftest import small_quadratic
 
     problem = small_quadratic(nodes)
@@ -41,7 +41,7 @@ def iterates(method, problem, network, engine):
 
 
 class Counted(NamedTuple):
-    """A state made by hand, with a plain Python number in it."""
+    """The state of a custom method, with a plain Python number in it."""
 
     x: object
     k: object
@@ -60,7 +60,7 @@ def refusal(action):
 
 
 def facts(nodes):
-    """What else the tests ask of one set of devices, beside the iterates."""
+    """The facts that the tests check, besides the iterates."""
     import jax
 
     from conftest import Spy, small_logistic

@@ -1,4 +1,4 @@
-"""Nodes over devices: what crosses and when, and that eight devices or four processes compute what one array does."""
+"""Engine `sharded`: which vectors are sent and when, and equality of eight devices or four processes with one array."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from peerdescent.runs.schedule import Grid
 SCRIPT = Path(__file__).with_name("shards.py")
 GT_HSGD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1)
 LIMIT = 300
-"""Seconds after which processes that do not end are killed."""
+"""The seconds after which processes that have not ended are killed."""
 
 
 @contextmanager
 def running(folder, nodes: int, devices: int, processes: int):
-    """Start them; what is yielded waits for their facts, process by process, and their iterates."""
+    """Start processes; yields a function that waits and returns the facts and the iterates of each process."""
     common = os.environ | {
         "JAX_PLATFORMS": "cpu",
-        # Compilation takes nearly all the time, so it is told to be quick.
+        # Compilation takes nearly all the time, so its optimisation is off.
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0",
     }
     if processes > 1:
@@ -74,7 +74,7 @@ def expected(nodes: int, engine: str):
 
 @cache
 def expected_facts(nodes: int):
-    """What `stacked` says of the same runs."""
+    """The same facts, computed with `stacked`."""
     problem, ring = small_logistic(nodes), peer.Network(peer.topology.ring(nodes))
     options = {"record": 5, "precision": 64}
     whole = peer.run(GT_HSGD, problem, ring, steps=40, **options)
@@ -98,11 +98,11 @@ def check(facts, found, nodes: int, engines: tuple[str, ...]):
 
 @pytest.mark.parametrize("nodes", [8, 16])
 def test_eight_devices(nodes, tmp_path):
-    """One node a device, and two; on a ring, a directed graph and one that changes, against the other engines."""
+    """One and two nodes per device, on a ring, a directed and a time-varying graph, against the other engines."""
     engines = ("stacked", "debug") if nodes == 8 else ("stacked",)
     with running(tmp_path, nodes, devices=8, processes=1) as results:
         for engine in engines:
-            expected(nodes, engine)  # meanwhile
+            expected(nodes, engine)  # while the processes run
         (facts,), (found,) = results()
     assert (facts["devices"], facts["processes"], facts["used"]) == (8, 1, 8)
     assert facts["held"] == [nodes // 8]
@@ -111,7 +111,7 @@ def test_eight_devices(nodes, tmp_path):
 
 
 def test_four_processes(tmp_path):
-    """Four processes that talk over sockets, two nodes each: every one of them ends with all that one array has."""
+    """Four processes that communicate over sockets, with two nodes each: each gets the iterates of all nodes."""
     with running(tmp_path, 8, devices=1, processes=4) as results:
         facts, found = results()
     for own, (fact, iterates) in enumerate(zip(facts, found, strict=True)):
@@ -137,7 +137,7 @@ NETWORKS = {
 
 
 def needed(W, devices: int) -> dict[tuple[int, int], set[int]]:
-    """The nodes whose vectors each pair of devices (source, target) must pass on."""
+    """The nodes whose vectors must be sent, for each pair of devices (source, target)."""
     k, pairs = W.shape[0] // devices, {}
     for i, j in np.argwhere(W):
         if i // k != j // k:
@@ -152,7 +152,7 @@ def busiest(pairs) -> int:
 @pytest.mark.parametrize("devices", [1, 2, 4, 12])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_vector_crosses_once_in_as_few_rounds_as_there_can_be(name, devices):
-    """The rounds played by hand: each device hears what it needs, once, and the weighted sums are W x."""
+    """Simulate the rounds: each device receives each vector it needs once, and the weighted sums are W x."""
     network = peer.Network(NETWORKS[name](12))
     (turn,) = sharded.permuted(network, devices, np.float64).turns
     k, pairs = 12 // devices, needed(network.W, devices)
@@ -247,7 +247,7 @@ def test_a_second_run_compiles_nothing():
     ],
 )
 def test_processes_that_cannot_join_are_told_why(variables, message, monkeypatch):
-    """The last of them would be a good one if JAX had not started in this process already."""
+    """The last one would be valid if JAX had not started in this process already."""
     jax.devices()
     for name, value in {"JAX_COORDINATOR_ADDRESS": "127.0.0.1:1", **variables}.items():
         monkeypatch.setenv(name, value)

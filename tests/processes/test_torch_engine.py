@@ -1,4 +1,4 @@
-"""Engine `torch`: it computes what others do, counts what it sends, notices who is gone, and goes on where it was."""
+"""Engine `processes`: equality with other engines, bytes sent, lost processes, checkpoints and restarts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def command(out, *more, steps=300, record=30):
 
 
 def measured(folder):
-    """A trace without its clock."""
+    """The table of a trace without its times."""
     return pd.read_csv(folder / "trace.csv").drop(columns="seconds")
 
 
@@ -60,7 +60,7 @@ def reached(folder, step):
 
 @pytest.fixture(scope="module")
 def computed(tmp_path_factory):
-    """What four processes computed, rank by rank."""
+    """The results of four processes, by rank."""
     folder = tmp_path_factory.mktemp("ranks")
     with group([[str(HERE / "ranks.py"), str(folder)]] * RANKS, folder) as started:
         codes, said = started.wait(240)
@@ -133,7 +133,7 @@ LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFF
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
-    """A run as a user starts it, from the beginning to the end."""
+    """A run without interruption, started as a user does."""
     folder = tmp_path_factory.mktemp("unbroken")
     torchrun(command(folder / "run"), timeout=180)
     return folder / "run"
@@ -185,7 +185,7 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_a_good_checkpoint(unbro
         assert "Traceback" not in said[neighbour]
     assert "lost: rank 0: rank" in said[0]
     assert not (out / "summary.json").exists()
-    # The newest of rank 1 is cut short, and that of rank 3 has one bit turned: the one before them is used.
+    # The newest checkpoint of rank 1 is truncated, and that of rank 3 has a flipped bit, so the one before is used.
     for rank, damage in ((1, lambda b: b[: len(b) // 2]), (3, lambda b: b[:-9] + bytes([b[-9] ^ 1]) + b[-8:])):
         place = out / "checkpoint" / f"rank-{rank}"
         newest = max(checkpoint._named(place))[1]

@@ -1,8 +1,8 @@
-"""What `test_torch_optimizer` runs in processes of their own, one a node of a network of four.
+"""The program that `test_torch_optimizer` runs in four processes, one per node.
 
-`python tests/torch_worker.py FOLDER`, with the variables that torchrun sets, makes one check after the other and leaves
-what it saw in FOLDER/RANK.npz. FOLDER/inputs.npz has the quadratics, f(x) = x'Qx / 2 + <slope, x>, with another
-slope in each step.
+`python tests/processes/torch_worker.py FOLDER`, with the variables that torchrun sets, runs one case after the other
+and writes the results to FOLDER/RANK.npz. FOLDER/inputs.npz has the quadratics f(x) = x'Qx / 2 + <slope, x>, with
+another slope in each step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DROPPED = peer.compose(peer.estimators.hybrid(beta=0.0), peer.fusions.consensus(
 
 
 def cases():
-    """All named methods but gt-sarah and one without a name over a ring; over other networks those that allow them."""
+    """All named methods but gt-sarah, and a composed one, on a ring; on other networks those methods that allow it."""
     named = [entry.build for name, entry in peer.methods.METHODS.items() if name not in ("gt-sarah", "gt-hsgd")]
     built = [b(period=5, large_batch=1) if "period" in b().parameters else b() for b in named]
     built += [HYBRID, peer.methods.parse("hybrid*primal-dual[beta=0.3]")]
@@ -39,7 +39,7 @@ def cases():
 
 
 class Bowl(nn.Module):
-    """A point in two pieces, neither of them a vector, and a buffer that counts evaluations."""
+    """A quadratic of two parameters, neither of them a vector, and a buffer that counts evaluations."""
 
     def __init__(self):
         super().__init__()
@@ -53,7 +53,7 @@ class Bowl(nn.Module):
 
 
 class Dropped(nn.Module):
-    """A loss whose gradient is the mask of this evaluation times the number of evaluations, wherever it is taken."""
+    """A loss whose gradient, at any point, is the dropout mask of this evaluation times the number of evaluations."""
 
     def __init__(self):
         super().__init__()
@@ -80,7 +80,7 @@ class Worker:
         return x @ self.matrices[self.rank] @ x / 2 + self.slopes[t, self.rank] @ x
 
     def bowl(self, method=HYBRID, network=RING):
-        """A bowl that starts where all bowls do, and its optimizer."""
+        """A `Bowl` with the same start in every call, and its optimizer."""
         torch.manual_seed(7)
         model = Bowl()
         return model, DecentralizedOptimizer(model, method, network)
@@ -143,7 +143,7 @@ class Worker:
         for name in ("running_mean", "running_var", "num_batches_tracked"):
             self.seen[f"statistics {name}"] = getattr(model[1], name).clone()
             self.seen[f"plain {name}"] = getattr(plain[1], name).clone()
-        model[2].bias.detach().add_(self.rank)  # frozen, so nobody has a say in it
+        model[2].bias.detach().add_(self.rank)  # frozen, so it is not averaged
         averaged = optimizer.average_parameters()
         self.seen |= {f"own {name}": value.clone() for name, value in model.state_dict().items()}
         self.seen |= {f"averaged {name}": value for name, value in averaged.items()}
@@ -214,7 +214,7 @@ class Worker:
         self.seen["recovered"] = point(model)
 
     def layouts(self):
-        """Sparse gradients, weights that are not contiguous and parameters that nothing depends on are no different."""
+        """Sparse gradients, weights that are not contiguous, and parameters that the loss does not depend on."""
         for kind in ("plain", "odd"):
             torch.manual_seed(3)
             odd = kind == "odd"
@@ -267,7 +267,7 @@ class Worker:
 
 
 class Twice(peer.estimators.sgd):
-    """An estimator that wants two samples."""
+    """An estimator that draws two samples."""
 
     def init(self, x, net):
         return net.grad(x, net.sample(1)) + net.grad(x, net.sample(1)), ()

@@ -1,4 +1,4 @@
-"""The costs: counted gradients, rounds and bytes equal the table of costs, and the verbs really called."""
+"""Costs: gradients, rounds and bytes of a run equal the table of costs, and the verbs that are really called."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_bytes_follow_degree_precision_and_time():
 
 
 class Counting(debug.Net):
-    """The verbs of the debug engine, counting what is really computed."""
+    """The verbs of the debug engine, which count what is really computed."""
 
     def grad(self, x, sample):
         self.engine.counted["gradients"] += len(sample[0])

@@ -1,4 +1,4 @@
-"""The loop: what it records and when, how it ends, what it compiles, and that it can be taken up again."""
+"""The loop: what it records and when, how it ends, what it compiles, and how it is resumed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_metrics_are_those_of_the_mathematics():
 
 
 def test_tracking_error_is_seen_when_the_tracker_is_broken():
-    """The column can be other than zero: a W whose columns do not sum to one loses the mean."""
+    """The column can be nonzero: with a W whose columns do not sum to one, the mean is not preserved."""
 
     class Leaky:
         def mix(self, x):
@@ -129,7 +129,7 @@ def test_same_samples_for_all_methods():
 
 
 class Counted(NamedTuple):
-    """A state made by hand, with a plain Python number in it."""
+    """The state of a custom method, with a plain Python number in it."""
 
     x: object
     k: object
@@ -137,7 +137,7 @@ class Counted(NamedTuple):
 
 @contextmanager
 def compilations(seen):
-    """Appends the name of every function that is compiled meanwhile."""
+    """Append the name of every function that is compiled in this context."""
 
     def listener(event, duration, fun_name="", **_):
         if event.endswith("backend_compile_duration"):
@@ -212,12 +212,12 @@ def test_compilation_is_not_in_the_seconds():
         before, timed = events[: events.index("record 0")], events[events.index("record 0") :]
         ours = {f"jit({name})" for name in ("begin", "draw_ahead", "interval", "_evaluate")}
         assert "jit(interval)" in before
-        assert not ours & set(timed)  # reading x_tilde is a little program of its own, outside the clock
+        assert not ours & set(timed)  # reading x_tilde is a small program of its own, which is not timed
         assert timed[-1] == "record 40"
 
 
 def test_recording_costs_little():
-    """A hundred records hardly make the iterations slower: what they cost is outside the clock, or small."""
+    """A hundred records hardly make the iterations slower: their cost is not timed, or small."""
     data = peer.datasets.synthetic(20 * 500, 123, seed=0)
     problem, network = peer.problems.logistic(data.partition(20)), peer.Network(peer.topology.exponential(20))
     few, many = (

@@ -1,4 +1,4 @@
-"""Sweeps: many configurations in one program equal as many runs, whatever the pieces, seeds and interruptions."""
+"""Sweeps: many configurations in one program equal single runs, for all pieces, seeds and interruptions."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_precision_is_said_and_kept():
 
 
 def program_text():
-    """The products of a sweep's program, as the compiler gets them, for a caller who asked for less."""
+    """The matrix products in a sweep's program, when the caller's default precision is lower."""
     seen = []
     real = fleet._advance.lower
 
@@ -244,7 +244,7 @@ def test_one_method_at_a_time_chosen_by_text_or_not():
 
 
 class dropping(peer.estimators.sgd):
-    """Asks for a gradient on one side of an `every` and does not use it."""
+    """Takes a gradient in one branch of an `every` and does not use it."""
 
     def step(self, x, memory, net):
         def then():

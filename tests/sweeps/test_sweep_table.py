@@ -1,4 +1,4 @@
-"""The table of a sweep: saved as it grows, resumed, refused where it is another's, and the best of it."""
+"""The table of a sweep: saved as it grows, resumed, refused if it is of another sweep; and its best configuration."""
 
 from __future__ import annotations
 
