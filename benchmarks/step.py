@@ -1,8 +1,8 @@
 """The time of one GT-HSGD step: one configuration and a sweep of 32, against the same method written by hand in NumPy.
 
-All are float32, draw their own samples, and take turns in one process, so that a noisy machine disturbs all alike.
-Writes `benchmarks/results/step.json` and `step.md`. With `--check` it writes nothing, and fails where a ratio to NumPy
-has fallen to about half of the one in `step.json`.
+All use float32, draw their own samples, and take turns in one process, so that noise on the machine affects all alike.
+Writes `benchmarks/results/step.json` and `step.md`. With `--check` it writes nothing, and fails if a ratio to NumPy has
+fallen to about half of the one in `step.json`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ NODES, FEATURES, SAMPLES = 20, 123, 2442
 ALPHAS, BETAS = [2.0**k for k in range(-6, 2)], [0.003, 0.01, 0.03, 0.1]
 REPEATS, FEW = 15, 5
 
-# Iterations timed at once: of NumPy and of the loop over nodes, and how often ours use up the samples drawn ahead.
+# Iterations per measurement of NumPy and of the loop over nodes, and chunks of samples per measurement of ours.
 LENGTHS = {1: (1024, 50, 4, 1), 32: (256, 50, 1, 1), 1024: (24, 12, 1, 1)}
 
 TARGETS = {1: {"one": 6.0, "sweep": 12.0}, 32: {"one": 3.0, "sweep": 12.0}, 1024: {"one": 4.0, "sweep": 20.0}}
-"""How many times faster than `InNumpy` we want to be, by batch."""
+"""The target speed relative to `InNumpy`, by batch."""
 
 LABELS = {
     "numpy": "NumPy, stacked, as written",
@@ -58,10 +58,10 @@ HEADER = (
 )
 
 MARGIN = 1.3
-"""`--check` wants half of the committed ratio times this.
+"""`--check` requires half of the committed ratio times this, which is 0.65 of it.
 
-Ratios are those of best times, since other programs only ever add time, so the smallest of some repeats is nearly the
-same on a busy machine and on a quiet one: 0.65 leaves a third for what is left of the noise, while half fails.
+Ratios are of best times: other programs only add time, so the smallest of several repeats is nearly the same on a busy
+and on an idle machine. A third is left for the remaining noise, while a slow-down by a factor of two fails.
 """
 
 
@@ -71,7 +71,7 @@ def gt_hsgd(batch: int, alpha: float = ALPHA, beta: float = BETA) -> peer.Method
 
 
 def check_equal(problem: Problem, network: peer.Network, batch: int) -> None:
-    """Ours and all baselines must compute the same step, on the same rows, before any is timed."""
+    """Check that ours and all baselines compute the same step on the same rows."""
     engine = Stacked(gt_hsgd(batch), problem, network, 0, np.float32)
     state = engine.advance(engine.start(np.zeros((NODES, FEATURES), np.float32)), 1, 3)
     vectors = Vectors(*(np.array(a) for a in (state.x, state.estimator.x, state.estimator.v, state.fusion.y)))
@@ -90,11 +90,11 @@ def check_equal(problem: Problem, network: peer.Network, batch: int) -> None:
 
 
 def one(problem: Problem, network: peer.Network, batch: int, chunks: int) -> Callable[[], float]:
-    """A measurement of `advance`: seconds a step."""
+    """A measurement of `advance`: seconds per step."""
     engine = Stacked(gt_hsgd(batch), problem, network, 0, np.float32)
     x0 = np.zeros((NODES, FEATURES), np.float32)
     engine.warm_up(x0, 1)
-    # Whole chunks of samples, and time goes on, so that each measurement pays for all the samples it uses.
+    # Each measurement takes whole chunks of samples at new iterations, so that it includes drawing all its samples.
     state, t, steps = engine.start(x0), 1, chunks * engine.chunk
 
     def advance() -> None:
@@ -106,11 +106,11 @@ def one(problem: Problem, network: peer.Network, batch: int, chunks: int) -> Cal
 
 
 class Sweep:
-    """The stepping of a sweep, driven as `peer.sweep` does: its pieces side by side in threads."""
+    """The steps of a sweep, run as by `peer.sweep`, with its pieces in parallel threads."""
 
     def __init__(self, problem: Problem, network: peer.Network, batch: int, chunks: int) -> None:
         self.steps = chunks * Stacked(gt_hsgd(batch), problem, network, 0, np.float32).chunk
-        # The first mark is the start line: what a piece does before it, once, is measured apart.
+        # Time is measured from the first mark on; what a piece does once before it is excluded.
         pairs, marks = itertools.product(ALPHAS, BETAS), (1, 1 + self.steps)
         members = [Member(gt_hsgd(batch, *pair), 0, marks) for pair in pairs]
         self.workers, self.alive = os.cpu_count() or 1, np.ones(len(members), dtype=bool)
@@ -126,7 +126,7 @@ class Sweep:
         return min(piece.shape[1] for piece in self.pieces)
 
     def __call__(self) -> float:
-        """Seconds a step and configuration."""
+        """Seconds per step and configuration."""
         runs = [self.fleet.follow(piece, self.alive) for piece in self.pieces]
 
         def to_next_mark(run: Iterator[Any]) -> None:
@@ -139,7 +139,7 @@ class Sweep:
 
 
 def contenders(problem: Problem, network: peer.Network, batch: int) -> tuple[dict[str, Callable[[], float]], Sweep]:
-    """What is measured at a batch, by name; and the sweep among it."""
+    """The measurements for a batch size, by name; and the sweep among them."""
     check_equal(problem, network, batch)
     stacked_steps, loop_steps, one_chunks, sweep_chunks = LENGTHS[batch]
     stacked, tuned = InNumpy(problem.data.rows, network.W, batch), TunedNumpy(problem.data.rows, network.W, batch)
@@ -156,14 +156,14 @@ def contenders(problem: Problem, network: peer.Network, batch: int) -> tuple[dic
 
 
 def setting() -> tuple[Problem, peer.Network]:
-    """Data of the shape of a9a on 20 nodes."""
+    """Data of a9a's shape on 20 nodes."""
     data = peer.datasets.synthetic(NODES * SAMPLES, FEATURES, seed=0)
     problem = peer.problems.logistic(data.partition(NODES), strength=STRENGTH)
     return problem, peer.Network(peer.topology.exponential(NODES))
 
 
 def summary(times: dict[str, Times], floors: dict[str, Floor], batch: int) -> dict[str, Any]:
-    """All that is known of a batch, for the file of results."""
+    """All results for a batch size, for the result file."""
     found: dict[str, Any] = {}
     for name, values in times.items():
         to_numpy, to_loop = times["numpy"].over(values), times["loop"].over(values)
@@ -230,7 +230,7 @@ def measure() -> None:
 
 
 def best_of(action: Callable[[], float], times: int = 3) -> float:
-    """The best of some measurements."""
+    """The smallest of several measurements."""
     return min(action() for _ in range(times))
 
 
@@ -241,7 +241,7 @@ def check() -> int:
     failures = []
     for batch in TARGETS:
         measured, sweep = contenders(problem, network, batch)
-        # What is quick is measured more often: a best time that was missed is what would mislead.
+        # Fast actions are measured more often, since a best time that is too large would give a wrong ratio.
         quick = {name: partial(best_of, measured[name]) for name in ("numpy", "one")}
         measured = {**quick, "sweep": sweep}
         best = dict.fromkeys(measured, float("inf"))

@@ -1,8 +1,8 @@
-"""A small neural network on ten nodes, each of which holds nearly one digit only; test accuracy is a metric of its own.
+"""A small neural network on ten nodes, each with nearly one digit only. Test accuracy is recorded as a metric.
 
-No node could learn the other digits from its own data. Trained with GT-HSGD over the exponential graph, every node
-ends with a model that knows all ten; DSGD, with the same step size and batch, is drawn beside it. Any JAX function
-`loss(params, batch)` can stand in for `cross_entropy`, and any function of the parameters for `accuracy`.
+No node could learn the other digits from its own data. With GT-HSGD on the exponential graph, every node ends with a
+model that recognises all ten. The figure also shows DSGD with the same step size and batch. Any JAX function
+`loss(params, batch)` can replace `cross_entropy`, and any function of the parameters `accuracy`.
 Run: python examples/mlp.py; the figure is mlp.png.
 """
 
@@ -37,7 +37,7 @@ def main() -> None:
     unseen, truth = jnp.asarray(data.features[1500:]), data.labels[1500:]
 
     def accuracy(params: Any) -> float:
-        """The share of unseen rows that a model gets right."""
+        """The share of test rows that a model classifies correctly."""
         return float(np.mean(np.argmax(logits(params, unseen), axis=1) == truth))
 
     def worst_node(x_mean: np.ndarray, x: np.ndarray, problem: peer.problems.Problem) -> float:

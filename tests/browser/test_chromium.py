@@ -46,7 +46,7 @@ def driver():
     for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1200,900"):
         options.add_argument(f"--{argument}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(program))  # given, so that Selenium does not search for it
+    driver = webdriver.Chrome(options=options, service=Service(program))  # given, so that Selenium does not search
     driver.set_page_load_timeout(120)
     driver.set_script_timeout(60)
     yield driver
