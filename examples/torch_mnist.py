@@ -147,7 +147,7 @@ def explain() -> None:
     """Print how to start several processes, for users who started only one."""
     graph = peer.Network(peer.topology.exponential(NODES))
     size = 4 * sum(p.numel() for p in network_for(28).parameters())
-    print(f"Start a process a node: torchrun --nproc-per-node {NODES} examples/torch_mnist.py --out runs/mnist")
+    print(f"Start one process per node: torchrun --nproc-per-node {NODES} examples/torch_mnist.py --out runs/mnist")
     print(f"{graph}; what a process sends in a step, for images of 28 x 28:")
     for selector in METHODS[:-1]:
         vectors = Costs(peer.methods.parse(selector), None, graph.degree[:1]).vectors(1)

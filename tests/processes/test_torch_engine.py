@@ -264,7 +264,7 @@ def _rows(told):
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({}, "engine torch runs one process a node, and there is none: start it with torchrun --nproc-per-node"),
+        ({}, "engine processes runs one process per node, and there is none: start it with torchrun --nproc-per-node"),
         ({"RANK": "one"}, "RANK = 'one': must be a whole number; torchrun sets it"),
         ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1"}, "MASTER_ADDR is not set"),
         (

@@ -214,7 +214,7 @@ def test_layouts_do_not_matter(seen):
         "rank": "the state is of rank 9, and this is rank .: every process saves and loads its own",
         "method": "the state is of gt-hsgd, and this optimizer runs d2: make it with the method of the state",
         "resumed": "step is '0' in one, '2' in the other",
-        "twice": "draws two samples in one step, .* use a method that draws one a step",
+        "twice": "draws two samples in one step, .* use a method that draws one per step",
         "rate": "lr = nan: must be finite and not negative",
     }.items(),
 )

@@ -49,7 +49,7 @@ def read_libsvm(paths: Sequence[Path], features: int | None = None) -> Table:
     `features` is the number of columns: it cannot be read from a file whose last columns are all zero.
     """
     with _reading(
-        " and ".join(map(str, paths)), "LIBSVM text (label index:value ...); other kinds are told by .csv and .npz"
+        " and ".join(map(str, paths)), "LIBSVM text (label index:value ...); other formats need the suffix .csv or .npz"
     ):
         parts = load_svmlight_files([str(path) for path in paths], n_features=features, dtype=np.float32)
     return csr_array(vstack(parts[0::2], format="csr")), np.concatenate(parts[1::2])

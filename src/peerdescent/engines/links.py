@@ -32,7 +32,7 @@ def connect() -> None:
         return
     require(
         "RANK" in os.environ,
-        "engine processes runs one process a node, and there is none: start it with torchrun --nproc-per-node N, "
+        "engine processes runs one process per node, and there is none: start it with torchrun --nproc-per-node N, "
         "followed by -m peerdescent run ... --engine processes, or by a program of yours",
     )
     for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):

@@ -28,7 +28,7 @@ ENGINES = {
     ),
     "sharded": Entry("nodes over the devices of a JAX mesh, one or many hosts", "sharded", "Sharded"),
     "processes": Entry(
-        "a process a node, with its own data; started by torchrun", "processes", "Processes", True, "torch"
+        "one process per node, with its own data; started by torchrun", "processes", "Processes", True, "torch"
     ),
 }
 DEFAULT = "stacked"

@@ -106,7 +106,7 @@ class Problem:
         x = jnp.asarray(x, dtype=float)
         require(
             x.shape in ((self.dimension,), (self.nodes, self.dimension)),
-            f"x has shape {x.shape}: must be {(self.dimension,)}, or {(self.nodes, self.dimension)} for a point a node",
+            f"x has shape {x.shape}: must be {(self.dimension,)}, or {(self.nodes, self.dimension)} for one per node",
         )
         return jnp.broadcast_to(x, (self.nodes, self.dimension))
 

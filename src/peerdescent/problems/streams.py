@@ -49,7 +49,7 @@ class Stream:
         return residual @ sample.regressors / residual.shape[0] + data.strength * bounded(x)[1]
 
     def exact(self, x: jax.Array, data: Target) -> tuple[jax.Array, jax.Array]:
-        """(||x - planted||^2 + noise^2) / 2 + strength r(x), and its gradient."""
+        """(||x - x*||^2 + noise^2) / 2 + strength r(x), and its gradient; x* is `data.planted`."""
         away = x - data.planted
         r, slope = bounded(x)
         return 0.5 * (jnp.vdot(away, away) + data.noise**2) + data.strength * r, away + data.strength * slope

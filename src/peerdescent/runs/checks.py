@@ -99,7 +99,7 @@ def starting_point(x0: Any, problem: Problem, dtype: Any) -> np.ndarray:
         x0 = problem.start if problem.start is not None else np.zeros(problem.dimension)
     x0 = np.asarray(x0, dtype)
     require(
-        x0.shape in (shape, shape[1:]), f"x0 has shape {x0.shape}: must be {shape[1:]}, or {shape} for a point a node"
+        x0.shape in (shape, shape[1:]), f"x0 has shape {x0.shape}: must be {shape[1:]}, or {shape} for one per node"
     )
     require(bool(np.isfinite(x0).all()), "x0 has values that are not finite: give a finite starting point")
     return np.broadcast_to(x0, shape).copy()

@@ -117,7 +117,7 @@ class Net:
         """The random states and buffers from which all evaluations of the closure start; its batch has any size."""
         require(
             self.before is None,
-            "the method draws two samples in one step, and a closure holds one: use a method that draws one a step",
+            "the method draws two samples in one step, and a closure holds one: use a method that draws one per step",
         )
         self.before = self.model.surroundings()
         return self.before
