@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +23,17 @@ from peerdescent.problems.keys import below, node_keys
 children.restore_signals()
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
 settings.register_profile("random", max_examples=1000, deadline=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "fixed")
+settings.load_profile(PROFILE)
 
 MEMORY = 2 << 30
 """Bytes that a process of the tests may use."""
 KINDS = ("browser", "docs", "processes", "science")
 """The folders of slow tests; the name of the folder is their marker."""
+COMPILED_QUICKLY = ("methods", "engines", "problems", "sweeps", "processes")
+"""The folders with many short programs, for which full optimisation takes longer than everything else.
+
+Their programs are fully optimised in profile `random` only; those of other folders always."""
 PEAKS = pytest.StashKey[dict[str, int]]()
 """The most memory that each process of the tests used, in bytes."""
 
@@ -53,9 +60,14 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _forget_programs():
-    """Drop compiled programs, which use most of the memory, after a module that ends with much memory in use."""
-    yield
+def _programs(request):
+    """Set how programs are compiled, here and in children; drop them after a module that leaves much memory in use."""
+    quickly = PROFILE == "fixed" and request.path.parent.name in COMPILED_QUICKLY
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(quickly).lower())
+        jax.config.update("jax_disable_most_optimizations", quickly)
+        yield
+        jax.config.update("jax_disable_most_optimizations", False)
     if memory("VmRSS") > MEMORY // 2:
         jax.clear_caches()
 
@@ -127,6 +139,34 @@ PROBLEMS = {
     "streaming": small_streaming,
     "loss": small_loss,
 }
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """An oracle with compiled functions, so that the debug engine, which calls them node by node, is fast."""
+
+    oracle: Any
+
+    @property
+    def finite(self):
+        return self.oracle.finite
+
+    @partial(jax.jit, static_argnums=(0, 3), inline=True)
+    def draw(self, key, data, batch):
+        return self.oracle.draw(key, data, batch)
+
+    @partial(jax.jit, static_argnums=0, inline=True)
+    def grad(self, x, sample, data):
+        return self.oracle.grad(x, sample, data)
+
+    @partial(jax.jit, static_argnums=0, inline=True)
+    def exact(self, x, data):
+        return self.oracle.exact(x, data)
+
+
+def compiled(problem):
+    """The same problem, fast on the debug engine."""
+    return replace(problem, oracle=Compiled(problem.oracle))
 
 
 @cache

@@ -46,7 +46,7 @@ def offline(monkeypatch):
     def fetch(**_):
         raise URLError("no network")
 
-    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch)
+    monkeypatch.setattr("peerdescent.datasets.formats.fetch_openml", fetch)
 
 
 def write(path, text):
@@ -172,7 +172,7 @@ def openml(monkeypatch, data, target):
         asked.append(kwargs)
         return SimpleNamespace(data=data, target=target)
 
-    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch)
+    monkeypatch.setattr("peerdescent.datasets.formats.fetch_openml", fetch)
     return asked
 
 
@@ -247,7 +247,7 @@ def test_what_openml_refuses_is_told(monkeypatch):
     def fetch(**_):
         raise ValueError("data set is deactivated")
 
-    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch)
+    monkeypatch.setattr("peerdescent.datasets.formats.fetch_openml", fetch)
     with pytest.raises(ValueError, match=r"OpenML did not give data 41150 \(ValueError: data set is deactivated\)"):
         load("miniboone")
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array
 
@@ -19,11 +19,9 @@ DATA = make([1.0, -1.0] * 5)
 cases = st.lists(st.integers(0, 3), min_size=1, max_size=60).flatmap(
     lambda labels: st.tuples(st.just(labels), st.integers(1, len(labels)), st.integers(0, 2**32))
 )
-quick = settings(max_examples=50, deadline=None)
 concentrations = st.floats(1e-6, 1e6)
 
 
-@quick
 @given(cases, st.sampled_from(["uniform", "label"]))
 def test_equal_pieces_are_disjoint_and_leave_out_fewer_rows_than_nodes(case, by):
     labels, nodes, seed = case
@@ -34,7 +32,6 @@ def test_equal_pieces_are_disjoint_and_leave_out_fewer_rows_than_nodes(case, by)
     assert len(set(rows.tolist())) == len(rows) > len(labels) - nodes
 
 
-@quick
 @given(cases, concentrations)
 def test_dirichlet_uses_every_row_once_and_leaves_no_node_empty(case, concentration):
     labels, nodes, seed = case
@@ -44,7 +41,6 @@ def test_dirichlet_uses_every_row_once_and_leaves_no_node_empty(case, concentrat
     assert part.sizes.min() >= 1
 
 
-@quick
 @given(cases, st.sampled_from(["uniform", "label", "dirichlet"]))
 def test_the_seed_decides(case, by):
     labels, nodes, seed = case
@@ -59,7 +55,6 @@ def test_another_seed_is_another_partition(by):
     assert not np.array_equal(first, second)
 
 
-@quick
 @given(cases)
 def test_by_label_is_sorted_over_nodes(case):
     labels, nodes, seed = case
@@ -102,7 +97,6 @@ def test_indices_are_taken_as_given_and_may_overlap():
         assert {rows.dtype for rows in part.indices} == {np.dtype(np.int64)}
 
 
-@quick
 @given(cases, concentrations, st.booleans())
 def test_stacked_holds_the_rows_of_each_node_and_zeros(case, concentration, sparse):
     labels, nodes, seed = case

@@ -11,7 +11,7 @@ import pytest
 import peerdescent as peer
 from conftest import PROBLEMS, small_logistic
 from peerdescent.engines import fleet, routing
-from peerdescent.engines.gpu import kernel, tiles
+from peerdescent.engines.gpu import kernel, speeds, tiles
 from peerdescent.methods import METHODS
 from peerdescent.methods.parameters import size
 
@@ -123,26 +123,51 @@ def test_who_runs_a_sweep(monkeypatch):
     def chosen(methods, problem=None, precision="highest"):
         members = [fleet.Member(method, 0, (2,)) for method in methods]
         with jax.default_matmul_precision(precision):
-            return type(
-                routing.fleet_for(members, problem or small_logistic(), RING, np.zeros((6, 5), np.float32), single)
-            )
+            x0 = np.zeros((6, 5), np.float32)
+            return type(routing.fleet_for(members, problem or small_logistic(), RING, x0, single))
 
     assert chosen([peer.methods.gt_hsgd(), peer.methods.gt_hsgd(batch=9)]) is kernel.Kernel
     assert chosen([peer.methods.gt_hsgd()], precision="tensorfloat32") is fleet.Fleet
     assert chosen([peer.methods.gt_hsgd()], problem=PROBLEMS["quadratic"]()) is fleet.Fleet
     assert chosen([]) is fleet.Fleet
-    large = [peer.methods.gt_hsgd(batch=b) for b in (32, 64, 128, 256)]
-    assert chosen(large[:1]) is fleet.Fleet, "few programs of large batches"
-    assert chosen(large) is kernel.Kernel, "too many programs to compile"
+    whole = [peer.methods.gt_hsgd(alpha=a) for a in (1, 0.5)]
+    assert chosen(whole) is kernel.Kernel, "a step size is a real number, whatever the type of its value"
 
-    @dataclass(frozen=True)
-    class vague(peer.fusions.tracking):
-        """A step size whose default is a whole number."""
 
-        alpha: float = 1
+def test_each_size_goes_to_the_faster_program():
+    """Measured on an H200: wide vectors and large batches are the plain program's, if that is worth its compilation."""
+    long, short = 10**6, 1000
+    assert not speeds.plain_is_faster(123, 1, 4096, long)
+    assert speeds.plain_is_faster(477, 1, 4096, long)
+    assert speeds.plain_is_faster(123, 256, 4096, long)
+    assert not speeds.plain_is_faster(477, 1, 4096, short)
+    assert not speeds.plain_is_faster(123, 256, 1, short)
 
-    mixed = [peer.compose(peer.estimators.sgd(), vague(a)) for a in (1, 0.5)]
-    assert chosen(mixed) is fleet.Fleet, "a number that is whole for some only would be cut off"
+
+def test_a_fleet_of_both_programs_equals_each(monkeypatch):
+    """Batches of 3 are sent to the plain program here, those of 1 to the kernel."""
+    monkeypatch.setattr(kernel, "plain_is_faster", lambda columns, batch, configurations, steps: batch == 3)
+    problem, x0 = small_logistic(), np.zeros((6, 5), np.float32)
+    members = [
+        fleet.Member(peer.methods.gt_hsgd(alpha=a, batch=b), seed, (4, 9))
+        for b in (1, 3)
+        for a in (0.1, 0.3)
+        for seed in (0, 2)
+    ]
+    found = []
+    for kind in (kernel.Kernel, fleet.Fleet):
+        ship = kind(members, problem, RING, x0, np.dtype("float32"))
+        ends = {}
+        for piece in ship.pieces():
+            for seen in ship.follow(piece, np.ones(len(members), dtype=bool)):
+                ends |= {(int(k), int(m)): x for k, m, x in zip(seen.member, seen.mark, seen.x, strict=True)}
+        found.append(ends)
+        if kind is kernel.Kernel:
+            assert ship.plain == {k for k, member in enumerate(members) if member.method.sizes["batch"] == 3}
+    assert found[0].keys() == found[1].keys()
+    assert len(found[0]) == 2 * len(members)
+    for key, x in found[1].items():
+        np.testing.assert_allclose(found[0][key], x, rtol=1e-4, atol=1e-6)
 
 
 def test_a_sweep_by_the_kernel_equals_runs(monkeypatch):

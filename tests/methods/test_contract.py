@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
 import peerdescent as peer
-from conftest import PROBLEMS, assert_close, states
+from conftest import PROBLEMS, assert_close, compiled, states
 from peerdescent.engines import debug
 from peerdescent.methods.contract import State
 from peerdescent.methods.estimators import ESTIMATORS, spider
@@ -40,36 +37,9 @@ def cell(estimator, fusion):
     return peer.compose(part, FUSIONS[fusion]())
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """An oracle with compiled functions, so that the debug engine, which calls them node by node, is fast."""
-
-    oracle: Any
-
-    @property
-    def finite(self):
-        return self.oracle.finite
-
-    @partial(jax.jit, static_argnums=(0, 3), inline=True)
-    def draw(self, key, data, batch):
-        return self.oracle.draw(key, data, batch)
-
-    @partial(jax.jit, static_argnums=0, inline=True)
-    def grad(self, x, sample, data):
-        return self.oracle.grad(x, sample, data)
-
-    @partial(jax.jit, static_argnums=0, inline=True)
-    def exact(self, x, data):
-        return self.oracle.exact(x, data)
-
-
 @pytest.fixture(scope="module")
 def problems():
     return {name: compiled(build()) for name, build in PROBLEMS.items()}
-
-
-def compiled(problem):
-    return replace(problem, oracle=Compiled(problem.oracle))
 
 
 @pytest.mark.parametrize("network", DIRECTED)

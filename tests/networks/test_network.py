@@ -7,7 +7,7 @@ import time
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -204,7 +204,6 @@ def test_any_doubly_stochastic_matrix_is_taken_exactly_where_lam_is_below_1(n, d
             Network(W)
 
 
-@settings(max_examples=50)
 @given(st.integers(1, 5), st.integers(1, 3), st.data())
 def test_sequences_are_taken_exactly_where_their_product_contracts(n, period, data):
     orders = st.lists(st.permutations(range(n)), min_size=1, max_size=3)
@@ -217,7 +216,8 @@ def test_sequences_are_taken_exactly_where_their_product_contracts(n, period, da
         product = W @ product
     norm = second_singular_value(product)
     if norm < 1 - 1e-9:
-        assert Network(matrices).lam == pytest.approx(norm ** (1 / period), abs=1e-6)
+        # Before the root: where the product is 11'/n, its norm is rounding, and a root would magnify that.
+        assert Network(matrices).lam ** period == pytest.approx(norm, rel=0, abs=1e-14)
     else:
         with pytest.raises(ValueError, match=r"disconnected|periodic|lam = 1"):
             Network(matrices)

@@ -27,7 +27,9 @@ def test_rows_come_back_by_the_values_they_were_stored_under(tmp_path):
 @pytest.mark.parametrize("about", [{"noise": 2.0}, {"noise": 1.0, "spread": 0.5}])
 def test_other_facts_are_refused(tmp_path, about):
     Store(tmp_path, "gaps", {"noise": 1.0}, ["nodes"])
-    with pytest.raises(ValueError, match=r"holds another table of gaps: .* here and was .* there: give another folder"):
+    with pytest.raises(
+        ValueError, match=r"gaps.csv is about something else: .* here and was .* there: give another folder"
+    ):
         Store(tmp_path, "gaps", about, ["nodes"])
 
 

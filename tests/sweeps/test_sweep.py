@@ -11,10 +11,10 @@ import pytest
 
 import peerdescent as peer
 from conftest import PROBLEMS, small_logistic, small_quadratic
-from peerdescent.engines import fleet, program
-from peerdescent.methods import METHODS, parse
+from peerdescent.engines import compiled, fleet, program
+from peerdescent.methods import METHODS, estimators, fusions, parse
+from peerdescent.methods.parameters import declared
 from peerdescent.sweeps import BATCHES, best, tuning_grid
-from peerdescent.sweeps import GRIDS as SIZES
 
 RING = peer.Network(peer.topology.ring(6))
 STEPPED = {"d-pd-sgd": "eta"}
@@ -197,11 +197,11 @@ def test_precision_is_said_and_kept():
 def program_text():
     """The matrix products in a sweep's program, when the caller's default precision is lower."""
     seen = []
-    real = fleet._advance.lower
+    real = compiled._advance.lower
 
     def spied(*a):
         seen.append(real(*a).as_text())
-        return fleet._advance_small(*a)
+        return compiled._advance_small(*a)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fleet, "_advance", spied)
@@ -265,7 +265,9 @@ def test_a_gradient_that_is_asked_for_and_dropped():
 
 
 def test_the_papers_grid():
-    steps, betas = SIZES["paper"].steps, SIZES["paper"].betas
+    steps, betas = (
+        declared(kind)[name].tuned["paper"] for kind, name in ((fusions.tracking, "alpha"), (estimators.hybrid, "beta"))
+    )
     assert len(tuning_grid("d-get", 2442)) == len(tuning_grid("d-spider-sfo", 2442)) == 10 * 10 * 39 * len(steps)
     assert len(tuning_grid("gt-dsgd", 2442)) == 10 * len(steps)
     strict = tuning_grid("gt-hsgd", 2442, batch=1)
@@ -291,5 +293,5 @@ def test_every_method_has_a_grid(size):
         tuning_grid("dsgd", 100, "huge")
     with pytest.raises(ValueError, match="unknown parameter of dsgd 'beta'"):
         tuning_grid("dsgd", 100, beta=0.1)
-    with pytest.raises(ValueError, match="periods of d-get"):
+    with pytest.raises(ValueError, match="periods are tuned as parts of an epoch, and the problem has none"):
         tuning_grid("d-get", None)

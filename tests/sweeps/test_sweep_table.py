@@ -86,11 +86,11 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path):
     problem, grid = small_logistic(), {"alpha": [0.1]}
     peer.sweep("dsgd", grid, problem, RING, steps=9, out=tmp_path)
     for change in ({"steps": 10}, {"precision": 64}, {"x0": np.ones(5)}, {"at": [3]}):
-        with pytest.raises(ValueError, match=r"holds another sweep: .* give another folder"):
+        with pytest.raises(ValueError, match=r"is about something else: .* give another folder"):
             peer.sweep("dsgd", grid, problem, RING, **({"steps": 9, "out": tmp_path} | change))
-    with pytest.raises(ValueError, match="holds another sweep: method is 'gt-dsgd'"):
+    with pytest.raises(ValueError, match="is about something else: method is 'gt-dsgd'"):
         peer.sweep("gt-dsgd", grid, problem, RING, steps=9, out=tmp_path)
-    with pytest.raises(ValueError, match="holds another sweep: parameters"):
+    with pytest.raises(ValueError, match="is about something else: parameters"):
         peer.sweep("dsgd", {"alpha": [0.1], "batch": [1]}, problem, RING, steps=9, out=tmp_path)
     other = peer.sweep("dsgd", {"alpha": [0.2]}, problem, RING, steps=9, out=tmp_path)
     assert len(other) == 1
@@ -149,7 +149,7 @@ def test_refusals():
 def test_a_folder_knows_the_parameters_that_are_not_in_the_grid(tmp_path):
     problem = small_logistic()
     peer.sweep(lambda alpha: peer.methods.gt_hsgd(alpha, 0.01), {"alpha": [0.1]}, problem, RING, steps=9, out=tmp_path)
-    with pytest.raises(ValueError, match="holds another sweep: a configuration is gt-hsgd"):
+    with pytest.raises(ValueError, match="is about something else: a configuration is gt-hsgd"):
         peer.sweep(
             lambda alpha: peer.methods.gt_hsgd(alpha, 0.9), {"alpha": [0.1]}, problem, RING, steps=9, out=tmp_path
         )

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import peerdescent as peer
 from peerdescent import theory
+from peerdescent.runs.costs import Costs
 from peerdescent.theory import Constants
+from peerdescent.theory.theorem import corollary_at
 
 LAMBDAS = st.floats(0, 0.99)
 SIZES = st.integers(1, 200)
@@ -96,17 +99,26 @@ def test_the_corollarys_parameters_by_hand():
     # n = 27, T = 10^6, L = 2: cbrt(T) = 100, n^(2/3) = 9.
     found = theory.parameters(2.0, 27, 10**6)
     assert found == (pytest.approx(9 / 1600), pytest.approx(3 * 3 / (4 * 10**4)), 12)
-    assert theory.parameters(2.0, 27, 9**3 * 27 * 27).initial_batch == 9  # exact: nothing to round up
+    assert theory.parameters(2.0, 20, 10_800).initial_batch == 3  # T = 3^3 20^2: whole, so nothing to round up
     with pytest.raises(ValueError, match="smoothness = 0: must be positive"):
         theory.parameters(0, 2, 10)
 
 
+@given(nodes=SIZES, first=st.integers(1, 10**5), steps=st.integers(1, 10**18))
+def test_the_corollarys_first_batch_is_the_smallest_that_is_large_enough(nodes, first, steps):
+    """ceil(T^(1/3) / n^(2/3)), in integers: where T = b^3 n^2 it is b, and b + 1 for the next T."""
+    exact = first**3 * nodes**2
+    assert [theory.parameters(1.0, nodes, T).initial_batch for T in (exact, exact + 1)] == [first, first + 1]
+    found = theory.parameters(1.0, nodes, steps).initial_batch
+    assert (found - 1) ** 3 * nodes**2 < steps <= found**3 * nodes**2
+
+
 def test_the_corollarys_bound_by_hand():
-    # L = 2, nu^2 = 3, ||grad f||^2 = 5, gap = 7, n = 8, lambda = 1/2, T = 1000.
+    # L = 2, nu^2 = 3, ||grad f||^2 = 5, gap = 7, n = 8, lambda = 1/2, T = 10^6.
     known, third = Constants(2.0, 3.0, 5.0, 7.0), 0.75**3
-    found = theory.corollary(known, 8, 0.5, 1000)
+    found = theory.corollary(known, 8, 0.5, 10**6)
     assert list(found.values()) == pytest.approx(
-        [(32 * 14 + 36) / 400, 64 / 16 * 5 / (third * 8000), 240 / 4 * 4 * 3 / (third * 10**4)], rel=1e-12
+        [(32 * 14 + 36) / 40_000, 64 / 16 * 5 / (third * 8 * 10**6), 240 / 4 * 4 * 3 / (third * 10**8)], rel=1e-12
     )
     # Where b_0 need not be rounded its network noise is the theorem's two, 96 + 256 * 9 / 16 = 240, to the last digit.
     steps = 40**3 * 64
@@ -118,13 +130,39 @@ def test_the_corollarys_bound_by_hand():
     assert rounded["optimality and noise"] - without == pytest.approx((12 - 6 - 16 / 3) * 3 / (8 * steps) ** (2 / 3))
 
 
+def test_the_corollarys_bound_warns_where_it_does_not_hold():
+    """Up to 14,456,701 steps for n = 20 and lambda = 0.75, and not beyond; what only uses its formula is silent."""
+    known, least = Constants(2.0, 3.0, 5.0, 7.0), 14_456_701
+    assert least < theory.least_steps(20, 0.75) < least + 1
+    with pytest.warns(UserWarning, match=r"^steps = 14,456,701: Corollary 1 holds for more than 14,456,701") as seen:
+        theory.corollary(known, 20, 0.75, least)
+    assert [warning.filename for warning in seen] == [__file__]
+    theory.corollary(known, 20, 0.75, least + 1)  # a warning would be an error in these tests
+    assert theory.steps_for(known, 20, 0.75, 10.0) < least
+
+
+def test_queries_are_iterations_and_a_first_batch():
+    # n = 8 and H = 64,000: H^(1/3) = 40 and n^(2/3) = 4.
+    assert theory.Complexity(64_000.0, 3.0, 8).queries == 64_010
+    assert theory.Complexity(3.0, 64_000.5, 8).queries == 64_011
+    assert theory.gradients_for(8, 64_000) == 10 + 2 * 63_999
+    assert theory.gradients_for(20, 1) == 1
+
+
+@pytest.mark.parametrize("steps", [3, 700, 10_800])
+def test_gradients_are_those_that_a_run_is_charged(steps):
+    method = peer.methods.gt_hsgd(**theory.parameters(1.0, 20, steps)._asdict())
+    costs = Costs(method, samples=None, degrees=[1.0])
+    assert theory.gradients_for(20, steps) == int(costs.gradients(steps))
+
+
 def test_the_complexities_by_hand():
     # scale = 2 * 7 + 3 = 17, n = 4, lambda = 1/2, 1 - lambda^2 = 3/4.
     known = Constants(2.0, 3.0, 5.0, 7.0)
     start = 5 / 16 / (0.75**3 * 4 * 0.01)
     noise = 0.5**1.5 * 2 * 3**0.75 / (0.75**2.25 * 0.1**1.5)
     assert noise > start
-    assert theory.complexity(known, 4, 0.5, 0.1) == (pytest.approx(17**1.5 / 0.004), pytest.approx(noise))
+    assert theory.complexity(known, 4, 0.5, 0.1) == (pytest.approx(17**1.5 / 0.004), pytest.approx(noise), 4)
     steep = known._replace(gradient=5000.0)
     assert theory.complexity(steep, 4, 0.5, 0.1).network == pytest.approx(1000 * start)
 
@@ -148,7 +186,8 @@ def test_the_steps_for_an_epsilon_are_where_the_bound_falls_to_it(lam, nodes, ep
     known = Constants(2.0, 3.0, 5.0, 7.0)
     steps = theory.steps_for(known, nodes, lam, epsilon)
     if steps > 1e4:  # so that a whole number is near enough
-        assert sum(theory.corollary(known, nodes, lam, round(steps)).values()) == pytest.approx(epsilon**2, rel=1e-3)
+        reached = corollary_at(known, nodes, lam, round(steps))
+        assert sum(reached.values()) == pytest.approx(epsilon**2, rel=1e-3)
 
 
 def test_table_1_by_hand():

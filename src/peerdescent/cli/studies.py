@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -30,7 +32,7 @@ peerdescent reproduce figure1 --data a9a --out runs/figure1
 peerdescent reproduce figure1 --data covertype --scale full      # the paper's grid: use a GPU
 peerdescent reproduce heterogeneity --data digits --scale tiny
 peerdescent reproduce table1 --nodes 100 --lam 0.9 --epsilon 1e-4
-peerdescent reproduce speedup --out runs/speedup
+peerdescent reproduce speedup --spread 1 --out runs/speedup
 
 Scales: quick tunes on the medium grid (figure1 on a9a: some minutes on two cores), full on the paper's, tiny is a \
 test; speedup and topology have more seeds and longer runs in full.
@@ -46,7 +48,11 @@ def reproduce_command(
     study: Annotated[Study, typer.Argument(metavar="STUDY", show_default=False)],
     data: Annotated[str, typer.Option("--data", help="A set of the paper's, or any other.")] = "a9a",
     scale: Annotated[Literal["quick", "full", "tiny"], typer.Option("--scale", help="How much to compute.")] = "quick",
+    tuning: Annotated[
+        float | None, typer.Option("--tuning", help="Epochs of a figure's tuning. \\[default: the scale's]")
+    ] = None,
     finalists: Finalists = 1,
+    spread: Annotated[float, typer.Option("--spread", help="How much nodes differ, for speedup.")] = 0.0,
     lam: Lam = 0.75,
     epsilon: Epsilon = 0.001,
     out: Annotated[
@@ -74,7 +80,11 @@ def reproduce_command(
         show(theory.table1(options.nodes, lam, epsilon))
     if study in ("table2", "all"):
         show(studies.paper.table2(options.data_dir))
-    for name, measure in (("speedup", studies.gradients.speedup), ("topology", studies.gradients.topology)):
+    measured: dict[str, Callable[..., Any]] = {
+        "speedup": functools.partial(studies.gradients.speedup, spread=spread),
+        "topology": studies.gradients.independence,
+    }
+    for name, measure in measured.items():
         if study in (name, "all"):
             needed = measure(out=(out or Path("runs")) / name if study == "all" else out, **common)
             show(needed.table if needed.slopes is None else needed.slopes)
@@ -87,7 +97,8 @@ def reproduce_command(
     elif study in ("figure1", "figure2", "heterogeneity"):
         jobs = [(study, data, out)]
     for name, source, place in jobs:
-        done = getattr(studies.paper, name)(source, out=place, finalists=finalists, data_dir=options.data_dir, **common)
+        how = {"tuning": tuning, "finalists": finalists, "data_dir": options.data_dir, **common}
+        done = getattr(studies.paper, name)(source, out=place, **how)
         parts = done if isinstance(done, dict) else {"": done}
         tables = [one.table.assign(partition=part) if part else one.table for part, one in parts.items()]
         show(pd.concat(tables, ignore_index=True))

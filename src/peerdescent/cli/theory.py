@@ -96,8 +96,10 @@ def parameters_command(
     options, problem, network = _experiment(given)
     assert options.steps is not None
     with console.waiting("computing", options.quiet):
+        theory.check_static(network)
         known = theory.constants(problem)
-        chosen = theory.gt_hsgd_parameters(problem, network, options.steps)
+        # `corollary` warns where T is too small; `gt_hsgd_parameters` would say it again.
+        chosen = theory.parameters(known.smoothness, network.n, options.steps)
     needed = theory.complexity(known, network.n, network.lam, epsilon)
     rows = {
         "alpha": chosen.alpha,
@@ -105,11 +107,13 @@ def parameters_command(
         "b_0": chosen.initial_batch,
         "largest alpha of Theorem 1": theory.largest_step_size(known.smoothness, network.n, network.lam),
         "T": options.steps,
+        "gradients a node, b_0 + 2 (T - 1)": theory.gradients_for(network.n, options.steps),
         "T from which Corollary 1 holds": theory.least_steps(network.n, network.lam),
         **{f"bound: {name}": v for name, v in theory.corollary(known, network.n, network.lam, options.steps).items()},
         "steady-state error": theory.steady_state(known.variance, network.n, network.lam, chosen.beta),
         f"H_opt for epsilon = {epsilon:g}": needed.optimal,
         f"H_net for epsilon = {epsilon:g}": needed.network,
+        f"queries a node for epsilon = {epsilon:g}": needed.queries,
         "epsilon where H_opt = H_net": theory.independent_below(network.n, network.lam, known),
         "its order, without the problem's constants": theory.independent_below(network.n, network.lam),
     }

@@ -117,7 +117,8 @@ class Fleet:
         padded = np.concatenate([points, np.repeat(points[:1], size - len(points), axis=0)])
         with jax.default_matmul_precision("highest"):  # also if steps may use reduced precision
             values, grads = evaluate(self.problem.oracle, None, jnp.asarray(padded, self.dtype), self.data)
-        return np.asarray(values)[: len(points)], np.linalg.norm(np.asarray(grads)[: len(points)], axis=1)
+        with np.errstate(over="ignore"):  # of configurations that diverge
+            return np.asarray(values)[: len(points)], np.linalg.norm(np.asarray(grads)[: len(points)], axis=1)
 
     def _capacity(self, method: Method, does: Outline) -> int:
         """How many configurations may run together."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
 
 from peerdescent.errors import whole
 from peerdescent.problems.problem import Oracle, Problem, cast
@@ -34,7 +35,8 @@ def optimum(problem: Problem, starts: int = 4, seed: int = 0) -> Optimum:
     """
     starts, random = whole("starts", starts, least=1), np.random.default_rng(seed)
     first = problem.start if problem.start is not None else np.zeros(problem.dimension)
-    with jax.enable_x64(True):
+    # L-BFGS multiplies small matrices. BLAS threads make that slower, and the result depends on how many there are.
+    with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
         data = cast(problem.data, float)
 
         def value_and_grad(x: np.ndarray) -> tuple[float, np.ndarray]:

@@ -52,7 +52,7 @@ class Store:
     {'nodes': '4', 'gap': '0.5'}
     >>> Store(folder, "gaps", {"noise": 2.0}, ["nodes"])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: ... holds another table of gaps: noise is 2.0 here and was 1.0 there: give another folder
+    ValueError: ...gaps.csv is about something else: noise is 2.0 here and was 1.0 there: give another folder
     """
 
     def __init__(self, folder: Path | None, name: str, about: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -62,7 +62,7 @@ class Store:
         if folder is None:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        _check_about(folder / f"{name}.json", dict(about), f"{folder} holds another table of {name}", "another folder")
+        _check_about(folder / f"{name}.json", dict(about), f"{folder / name}.csv is about something else")
         table = folder / f"{name}.csv"
         if table.is_file():
             with table.open(newline="", encoding="utf-8") as file:
@@ -103,7 +103,7 @@ def _as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
     return loaded
 
 
-def _check_about(path: Path, about: dict[str, Any], what: str, remedy: str) -> None:
+def _check_about(path: Path, about: dict[str, Any], what: str) -> None:
     """Write the facts if there are none yet; refuse facts that differ from those in the file."""
     if not path.is_file():
         table = path.with_suffix(".csv")
@@ -112,7 +112,7 @@ def _check_about(path: Path, about: dict[str, Any], what: str, remedy: str) -> N
     before = _read(path)
     for fact, mine in _as_json(about).items():
         theirs = before.get(fact)
-        require(mine == theirs, f"{what}: {fact} is {mine!r} here and was {theirs!r} there: give {remedy}")
+        require(mine == theirs, f"{what}: {fact} is {mine!r} here and was {theirs!r} there: give another folder")
 
 
 def _read(path: Path) -> dict[str, Any]:

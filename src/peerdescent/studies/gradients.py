@@ -1,35 +1,50 @@
-"""How many gradients GT-HSGD needs: measured against the number of nodes (`speedup`) and against lambda (`topology`).
+"""How many gradients GT-HSGD needs: against the number of nodes (`speedup`), and against lambda (`independence`).
 
 A run of T iterations has Corollary 1's parameters for that T, and its gap is the mean of ||grad F(x_t^i)||^2 over all
 nodes and t = 0..T, which the corollary bounds. A curve is the root of that gap, averaged over seeds, against the
-gradients a node has spent, for growing T. Where it falls below epsilon, E||grad F(x~_T)|| <= epsilon. Everything heavy
-is imported inside functions.
+gradients a node has spent, for growing T. Where it falls below epsilon, E||grad F(x~_T)|| <= epsilon.
+
+The problem is `problems.streaming`. The variance of its gradients grows with the distance to a node's planted
+coefficients, without a bound, so it breaks the paper's Assumption 1 (bounded variance); the other assumptions hold.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
+from scipy.stats import DegenerateDataWarning, bootstrap
+
+from peerdescent import figures, methods, theory
 from peerdescent.errors import require, unknown
+from peerdescent.figures import theory as charts
 from peerdescent.files import write
+from peerdescent.networks import topology
+from peerdescent.networks.network import Network
+from peerdescent.problems.problem import Problem
+from peerdescent.problems.streams import streaming
+from peerdescent.runs.loop import run
+from peerdescent.runs.progress import choose
+from peerdescent.runs.store import Store
 from peerdescent.runs.trace import Status
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-
-    from peerdescent.networks.network import Network
-    from peerdescent.problems import Problem
+from peerdescent.theory.measured import marks, running_gap
 
 FEATURES, NOISE, STRENGTH = 10, 1.0, 4.0
 """Of the stream, whose strength makes it non-convex."""
 SPEEDUP_GRAPHS = ("complete", "exponential")
-TOPOLOGY_NODES = 20
-TOPOLOGY_GRAPHS = ("ring", "grid", "torus", "exponential", "directed-exponential", "complete")
+NODES = 20
+"""For `independence`."""
+GRAPHS = ("ring", "grid", "torus", "exponential", "directed-exponential", "complete")
 KEY = ("topology", "nodes", "steps", "seed", "points")
+"""What tells runs apart."""
+MEASURED = ("lambda", "gradients", "gap")
+"""What is known of a run."""
 
 
 class Scale(NamedTuple):
@@ -41,8 +56,8 @@ class Scale(NamedTuple):
     """n T for `speedup`."""
     speedup_epsilons: tuple[float, ...]
     steps: tuple[int, ...]
-    """T for `topology`."""
-    topology_epsilons: tuple[float, ...]
+    """T for `independence`."""
+    independence_epsilons: tuple[float, ...]
     seeds: int
     points: int = 100
     """Records of a run spread evenly, and as many again on a log scale."""
@@ -66,7 +81,7 @@ SCALES["full"] = SCALES["quick"]._replace(
 
 
 class Needed(NamedTuple):
-    """What `speedup` and `topology` found."""
+    """What `speedup` and `independence` found."""
 
     table: pd.DataFrame
     """Gradients a node needs, a row a topology, size and epsilon."""
@@ -80,26 +95,38 @@ def speedup(
     scale: str = "quick",
     out: str | Path | None = None,
     *,
+    spread: float = 0.0,
+    each: Callable[..., Iterable[Any]] = map,
     progress: Any = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> Needed:
     """Gradients a node needs for E||grad F|| <= epsilon, for growing n; the paper's linear speed-up is a slope of -1.
 
-    All nodes draw from one distribution (`problems.streaming` with no spread), so that L, the variance and F are the
-    same for every n. The slope's confidence interval is from 2,000 bootstrap samples of the seeds.
+    By default all nodes draw from one distribution. With a `spread` they differ: in the mean over nodes and features,
+    the squares of their planted coefficients' distances to the common ones are spread^2, exactly and for every n but 1,
+    which is left out. Either way F, L and the mean variance at any x are the same for all n. The slope's confidence
+    interval is from 2,000 bootstrap samples of the seeds.
+
+    Args:
+        scale: "tiny", "quick" or "full": sizes, lengths and seeds.
+        out: folder for the tables and the figure, by default runs/speedup; runs that are there are not repeated.
+        spread: how far the nodes' planted coefficients are from their mean.
+        each: what maps a function over the runs, such as `map` of a pool of processes.
+        progress: as for `run`.
+        note: is called with a line on what was written.
+
+    Returns:
+        The gradients needed, the slopes, and all measurements.
     """
-    import pandas as pd
-
-    from peerdescent import figures
-    from peerdescent.figures import theory as charts
-
     size, folder = _scale(scale), _folder(out, "speedup")
-    wanted = [(graph, n, total // n) for graph in SPEEDUP_GRAPHS for n in size.nodes for total in size.budgets]
-    gaps = _measure(wanted, size, folder, 0.0, progress, "speedup")
+    require(0 <= spread < math.inf, f"spread = {spread:g}: must be a number of at least 0")
+    sizes = [n for n in size.nodes if n > 1 or spread == 0]
+    wanted = [(graph, n, total // n) for graph in SPEEDUP_GRAPHS for n in sizes for total in size.budgets]
+    gaps = _measure(wanted, size, folder, _Run(spread, exact=True), each, progress, "speedup")
     rows, slopes = [], []
     for graph in SPEEDUP_GRAPHS:
         for epsilon in size.speedup_epsilons:
-            curves = {n: _curve(gaps, graph, n) for n in size.nodes}
+            curves = {n: _curve(gaps, graph, n) for n in sizes}
             found = {n: _needed(*curve, epsilon) for n, curve in curves.items()}
             rows += [{"topology": graph, "epsilon": epsilon, "nodes": n, "gradients": g} for n, g in found.items()]
             slopes.append({"topology": graph, "epsilon": epsilon, **_slope(curves, epsilon)})
@@ -113,10 +140,11 @@ def speedup(
     return result
 
 
-def topology(
+def independence(
     scale: str = "quick",
     out: str | Path | None = None,
     *,
+    each: Callable[..., Iterable[Any]] = map,
     progress: Any = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> Needed:
@@ -124,26 +152,21 @@ def topology(
 
     Nodes differ (`problems.streaming` with a spread of 1), since on equal ones the network has little to do. `ratio`
     is to the complete graph, and `predicted` is the ratio of the T at which Corollary 1's bounds fall to epsilon^2
-    (`theory.steps_for`), with the variance at x_0.
+    (`theory.steps_for`), with the variance at x_0. The arguments are those of `speedup`.
     """
-    import pandas as pd
-
-    from peerdescent import figures, theory
-    from peerdescent.figures import theory as charts
-
     size, folder = _scale(scale), _folder(out, "topology")
-    wanted = [(graph, TOPOLOGY_NODES, steps) for graph in TOPOLOGY_GRAPHS for steps in size.steps]
-    gaps = _measure(wanted, size, folder, 1.0, progress, "topology")
-    constants = theory.constants(_problem(TOPOLOGY_NODES, 1.0))
+    wanted = [(graph, NODES, steps) for graph in GRAPHS for steps in size.steps]
+    gaps = _measure(wanted, size, folder, _Run(1.0, exact=False), each, progress, "topology")
+    constants = theory.constants(_problem(NODES, 1.0))
     lambdas = gaps.groupby("topology")["lambda"].first()
     rows = []
-    for epsilon in size.topology_epsilons:
-        found = {graph: _needed(*_curve(gaps, graph, TOPOLOGY_NODES), epsilon) for graph in TOPOLOGY_GRAPHS}
+    for epsilon in size.independence_epsilons:
+        found = {graph: _needed(*_curve(gaps, graph, NODES), epsilon) for graph in GRAPHS}
         for graph, gradients in found.items():
             lam = float(lambdas[graph])
-            told, best = (theory.steps_for(constants, TOPOLOGY_NODES, value, epsilon) for value in (lam, 0.0))
+            own, best = (theory.steps_for(constants, NODES, value, epsilon) for value in (lam, 0.0))
             row = {"topology": graph, "lambda": lam, "epsilon": epsilon, "gradients": gradients}
-            rows.append(row | {"ratio": gradients / found["complete"], "predicted": told / best})
+            rows.append(row | {"ratio": gradients / found["complete"], "predicted": own / best})
     result = Needed(pd.DataFrame(rows), None, gaps)
     write(folder / "topology.csv", result.table.to_csv(index=False).encode())
     figure = charts.topology(result.table, _means(gaps))
@@ -166,49 +189,56 @@ def _folder(out: str | Path | None, name: str) -> Path:
     return folder
 
 
-def _problem(nodes: int, spread: float) -> Problem:
-    from peerdescent.problems import streaming
-
+def _problem(nodes: int, spread: float, exact: bool = False) -> Problem:
+    """The stream; `exact` makes the root mean square of the nodes' distances to their mean `spread`, not about that."""
+    if exact and spread:
+        planted = streaming(nodes, FEATURES, spread=1.0).data.planted
+        spread /= float((planted - planted.mean(axis=0)).std())
     return streaming(nodes, FEATURES, noise=NOISE, spread=spread, strength=STRENGTH)
 
 
 def _measure(
-    wanted: Iterable[tuple[str, int, int]], size: Scale, folder: Path, spread: float, progress: Any, label: str
+    wanted: Iterable[tuple[str, int, int]],
+    size: Scale,
+    folder: Path,
+    run_of: _Run,
+    each: Callable[..., Iterable[Any]],
+    progress: Any,
+    label: str,
 ) -> pd.DataFrame:
     """The gap of every graph, number of nodes, T and seed; what is in the folder already is not measured again."""
-    import pandas as pd
-
-    from peerdescent.networks import topology
-    from peerdescent.networks.network import Network
-    from peerdescent.runs.progress import choose
-
+    about = {"problem": "streaming", "features": FEATURES, "noise": NOISE, "strength": STRENGTH, **run_of._asdict()}
+    store = Store(folder, "gaps", about, KEY)
     keys = [(*what, seed, size.points) for what in wanted for seed in range(1, size.seeds + 1)]
-    file, known = folder / "gaps.csv", {}
-    if file.is_file():
-        known = {tuple(row[name] for name in KEY): row for row in pd.read_csv(file).to_dict("records")}
+    missing = [key for key in keys if store.get(key) is None]
     bar = choose(progress)
-    bar.begin(label, len(keys))
+    bar.begin(label, len(missing))
     try:
-        for done, key in enumerate(keys):
-            graph, n, *run = key
-            if key not in known:
-                network = Network(topology.build(graph, n)) if n > 1 else Network([[1.0]])
-                gradients, gap = _gap(_problem(n, spread), network, *run)
-                row: dict[Any, Any] = dict(zip(KEY, key, strict=True))
-                known[key] = row | {"lambda": network.lam, "gradients": gradients, "gap": gap}
-                write(file, pd.DataFrame(list(known.values())).to_csv(index=False).encode())
-            bar.update(done + 1, math.sqrt(known[key]["gap"]))
+        for done, (key, row) in enumerate(zip(missing, each(run_of, missing), strict=True)):
+            store.add({**dict(zip(KEY, key, strict=True)), **row})
+            store.save()
+            bar.update(done + 1, math.sqrt(row["gap"]))
     finally:
         bar.end()
-    return pd.DataFrame([known[key] for key in keys])
+    found = [(*key, *(float(row[name]) for name in MEASURED)) for key in keys if (row := store.get(key)) is not None]
+    return pd.DataFrame(found, columns=[*KEY, *MEASURED])
+
+
+class _Run(NamedTuple):
+    """Measures the run of a key; an object, so that it can be sent to another process."""
+
+    spread: float
+    exact: bool
+
+    def __call__(self, key: tuple[str, int, int, int, int]) -> dict[str, float]:
+        graph, n, steps, seed, points = key
+        network = Network(topology.build(graph, n)) if n > 1 else Network([[1.0]])
+        gradients, gap = _gap(_problem(n, *self), network, steps, seed, points)
+        return dict(zip(MEASURED, (network.lam, gradients, gap), strict=True))
 
 
 def _gap(problem: Problem, network: Network, steps: int, seed: int, points: int) -> tuple[float, float]:
     """The gradients a node spends in a run with Corollary 1's parameters, and the run's gap."""
-    from peerdescent import methods, theory
-    from peerdescent.runs.loop import run
-    from peerdescent.theory.measured import marks, running_gap
-
     assert problem.smoothness is not None
     chosen = theory.parameters(problem.smoothness, problem.nodes, steps)
     method, record = methods.gt_hsgd(**chosen._asdict()), marks(steps, points)
@@ -239,8 +269,6 @@ def _needed(gradients: np.ndarray, gaps: np.ndarray, epsilon: float) -> float:
 
     NaN where it begins below, or never gets there.
     """
-    import numpy as np
-
     rms = np.sqrt(gaps.mean(axis=1))
     below = np.flatnonzero(rms <= epsilon)
     if len(below) == 0 or below[0] == 0:
@@ -253,20 +281,21 @@ def _needed(gradients: np.ndarray, gaps: np.ndarray, epsilon: float) -> float:
 
 
 def _slope(curves: Mapping[int, tuple[np.ndarray, np.ndarray]], epsilon: float) -> dict[str, float]:
-    """The slope of log gradients against log n by least squares, its 95 % interval, and the sizes it is from."""
-    import numpy as np
-    from scipy.stats import linregress
+    """The slope of log gradients against log n by least squares, its 95 % interval, and how many sizes it is from.
 
-    random = np.random.default_rng(0)
-    seeds = next(iter(curves.values()))[1].shape[1]
+    The interval is between percentiles of 2,000 bootstrap samples of the seeds; NaN where one of them has no slope.
+    """
+    seeds = np.arange(next(iter(curves.values()))[1].shape[1])
 
     def fit(chosen: np.ndarray) -> float:
         needed = {n: _needed(gradients, gaps[:, chosen], epsilon) for n, (gradients, gaps) in curves.items()}
         points = [(math.log(n), math.log(g)) for n, g in needed.items() if not math.isnan(g)]
-        return float(linregress(*zip(*points, strict=True)).slope) if len(points) > 1 else math.nan
+        return statistics.linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else math.nan
 
-    drawn = [fit(chosen) for chosen in random.integers(seeds, size=(2000, seeds))]
-    # Where epsilon is never reached there is no slope, and no warning is needed that there is none.
-    low, high = np.nanquantile(drawn, [0.025, 0.975]) if not np.isnan(drawn).all() else (math.nan, math.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DegenerateDataWarning)  # of samples without a slope, which are no surprise
+        low, high = bootstrap(
+            (seeds,), fit, n_resamples=2000, vectorized=False, method="percentile", rng=np.random.default_rng(0)
+        ).confidence_interval
     sizes = sum(not math.isnan(_needed(*curve, epsilon)) for curve in curves.values())
-    return {"slope": fit(np.arange(seeds)), "low": float(low), "high": float(high), "sizes": sizes}
+    return {"slope": fit(seeds), "low": float(low), "high": float(high), "sizes": sizes}

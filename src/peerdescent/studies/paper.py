@@ -1,28 +1,34 @@
 """The paper's experiments, each a function: its networks, its data, figures 1 and 2, and one that it leaves out.
 
-A figure is a tuning of every method, runs of the winners on fresh seeds, and pictures of these; all of it lies in one
-folder, and what is there already is not computed again. Everything heavy is imported inside functions.
+A figure is a tuning of every method, runs of the winners on fresh seeds, and pictures of these. All of it lies in one
+folder, and what is there already is not computed again.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
+import numpy as np
+import pandas as pd
+
+from peerdescent import datasets, experiment, figures, report
 from peerdescent.digests import digest
 from peerdescent.errors import require, unknown, whole
+from peerdescent.experiment import Options
 from peerdescent.files import write
+from peerdescent.methods.selectors import parse
+from peerdescent.networks import topology
+from peerdescent.networks.network import Network
+from peerdescent.problems.minimise import optimum
+from peerdescent.problems.problem import Problem
+from peerdescent.runs.loop import run
+from peerdescent.runs.schedule import Grid
+from peerdescent.runs.store import recall
 from peerdescent.runs.trace import Status, Trace
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from peerdescent.experiment import Options
-    from peerdescent.networks.network import Network
-    from peerdescent.problems import Problem
+from peerdescent.sweeps.tuning import tune
 
 NODES = 20
 LAMBDAS = {"ring": 0.98, "exponential": 0.75, "directed-exponential": 0.67, "complete": 0.0}
@@ -88,10 +94,6 @@ def lambdas() -> pd.DataFrame:
     >>> lambdas()["lambda"].round(2).tolist()
     [0.98, 0.75, 0.67, 0.0]
     """
-    import pandas as pd
-
-    from peerdescent.networks import Network, topology
-
     found = {name: Network(topology.build(name, NODES)) for name in LAMBDAS}
     rows = [
         {"topology": name, "weights": network.rule, "lambda": network.lam, "paper": LAMBDAS[name]}
@@ -102,9 +104,6 @@ def lambdas() -> pd.DataFrame:
 
 def table2(data_dir: str | Path | None = None) -> pd.DataFrame:
     """The four data sets as they are loaded, and what the paper says; what cannot be had is said to be missing."""
-    import numpy as np
-    import pandas as pd
-
     rows = []
     for name, (samples, features) in DATA.items():
         row: dict[str, Any] = {"data": name, "paper": f"{samples:,} x {features}"}
@@ -125,14 +124,16 @@ def table2(data_dir: str | Path | None = None) -> pd.DataFrame:
 
 
 class How(TypedDict, total=False):
-    """What every figure can be told besides."""
+    """Options that all figures share."""
 
+    tuning: float | None
+    """Epochs of the tuning; by default the scale's, which are fewer than those of the runs."""
     finalists: int
     """How many of the best of a tuning are compared over five seeds more; 1, the default, believes the one seed."""
     data_dir: str | Path | None
     progress: Any
     note: Callable[[str], None]
-    """Is told what goes on, a sentence at a time."""
+    """Is called with a line on every part of the work."""
 
 
 def figure1(data: str = "a9a", scale: str = "quick", out: str | Path | None = None, **how: Unpack[How]) -> Study:
@@ -169,8 +170,6 @@ def heterogeneity(
 
 def load(name: str, data_dir: str | Path | None = None) -> Any:
     """One of the paper's data sets, cut to the paper's number of rows."""
-    from peerdescent import datasets
-
     return datasets.load(name, data_dir=data_dir, rows=_rows(name))
 
 
@@ -184,17 +183,19 @@ def _begin(
     data: str,
     scale: str,
     out: str | Path | None,
+    tuning: float | None = None,
     finalists: int = 1,
     data_dir: str | Path | None = None,
     progress: Any = None,
     note: Callable[[str], None] = _silent,
 ) -> _Work:
     """The work of one figure, on the paper's exponential graph unless it is put elsewhere."""
-    from peerdescent.experiment import Options
-
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
     size = SCALES[scale]._replace(finalists=whole("finalists", finalists, 1))
+    if tuning is not None:
+        require(0 < tuning <= size.length, f"tuning = {tuning:g}: must be positive, and at most {size.length:g} epochs")
+        size = size._replace(tuning=tuning)
     folder = Path(out) if out is not None else Path("runs") / f"{what}-{Path(data).name}"
     require(not folder.is_file(), f"{folder} is a file: give a folder")
     options = Options(
@@ -205,7 +206,7 @@ def _begin(
 
 @dataclass(frozen=True)
 class _Work:
-    """A figure in the making: what it is about, how much is computed, where it goes and who is told."""
+    """A figure in the making: its options, how much is computed, the folder, and who hears of progress."""
 
     what: str
     options: Options
@@ -220,10 +221,8 @@ class _Work:
 
     def experiment(self) -> tuple[Problem, Network]:
         """The problem and the network."""
-        from peerdescent.experiment import build
-
         try:
-            return build(self.options)
+            return experiment.build(self.options)
         except ValueError as error:
             instead = STAND_INS.get(self.options.data)
             raise ValueError(f"{error}; {instead} has its shape" if instead else str(error)) from None
@@ -239,9 +238,6 @@ class _Work:
 
     def tuned(self, method: str, problem: Problem, network: Network, label: str) -> str:
         """The winner of a method's tuning, with a heat map of it."""
-        from peerdescent import figures
-        from peerdescent.sweeps.tuning import tune
-
         size, folder = self.scale, self.folder / "tuning" / label
         self.note(f"tuning {method} on the {size.grid} grid, {size.tuning:g} epochs")
         marks = [epoch for epoch in EPOCHS if epoch < size.tuning]
@@ -250,26 +246,17 @@ class _Work:
             progress=self.progress, out=folder,
         )  # fmt: skip
         self.note(f"best of {len(found.table):,}: {found.selector}, loss {found.loss:.6f}")
-        step = "eta" if "eta" in found.best else "alpha"
-        varied = [
-            name for name in ("batch", "beta", "period") if name in found.best and found.table[name].nunique() > 1
-        ]
-        figures.save(figures.heatmap(found.table, step, varied[0]), folder / "heatmap.png")
+        figures.save(figures.heatmap(found.table, *_axes(found.selector, found.table)), folder / "heatmap.png")
         return found.selector
 
     def runs(self, selector: str, problem: Problem, network: Network, label: str) -> list[Trace]:
         """A run a seed, none of them the one that chose the winner; those in the folder are read."""
-        from peerdescent import experiment as config
-        from peerdescent.methods import parse
-        from peerdescent.runs.loop import run
-        from peerdescent.runs.schedule import Grid
-
         found, length = [], self.scale.length
         self.note(f"running {selector} on {network.name}, {self.scale.seeds} seeds, {length:g} epochs")
         for seed in range(1, self.scale.seeds + 1):
             options, place = self._shown(seed), self.folder / "runs" / label / f"seed-{seed}"
             place.mkdir(parents=True, exist_ok=True)
-            wanted, earlier = config.text(options, method=selector).encode(), place / "config.toml"
+            wanted, earlier = experiment.text(options, method=selector).encode(), place / "config.toml"
             if earlier.is_file() and earlier.read_bytes() == wanted and (place / "summary.json").is_file():
                 found.append(Trace.load(place))
                 continue
@@ -286,11 +273,6 @@ class _Work:
 
     def finished(self, traces: dict[str, list[Trace]], selectors: Mapping[str, str], problem: Problem) -> Study:
         """The table, the pictures and the page."""
-        import pandas as pd
-
-        from peerdescent import experiment as config
-        from peerdescent import figures, report
-
         what, folder, length = self.what, self.folder, self.scale.length
         best = _optimum(problem, self.scale.starts, folder, self.note)
         rows = []
@@ -306,7 +288,7 @@ class _Work:
         table = pd.DataFrame(rows)
         write(folder / f"{what}.csv", table.to_csv(index=False).encode())
         methods = list(dict.fromkeys(selectors.values()))
-        write(folder / "config.toml", config.text(self._shown(1), methods=methods).encode())
+        write(folder / "config.toml", experiment.text(self._shown(1), methods=methods).encode())
         title = f"{problem.name}, n = {problem.nodes}, mean of {self.scale.seeds} seeds"
         figure = figures.curves(traces, (("epoch", "loss"), ("epoch", "gap")), best, title)
         for suffix in ("png", "pdf", "svg"):
@@ -328,15 +310,22 @@ def _loss_at(trace: Trace, epoch: float) -> float:
     return float(trace.table["loss"].iloc[(epochs - epoch).abs().argmin()])
 
 
+def _axes(selector: str, table: pd.DataFrame) -> tuple[str, str]:
+    """The axes of a tuning's heat map: the step size, and the first other parameter that varies in the table."""
+    method = parse(selector)
+    step = method.step_size
+    assert step is not None  # all named methods have one
+    others = [name for name in method.parameters if name != step and name in table and table[name].nunique() > 1]
+    return step, others[0]
+
+
 def _optimum(problem: Problem, starts: int, folder: Path, note: Callable[[str], None]) -> float:
     """The smallest F that L-BFGS finds, once a folder."""
-    from peerdescent.problems import optimum
 
-    path, about = folder / "optimum.json", f"{problem.name} {digest(problem.data)}"
-    known = json.loads(path.read_text()) if path.is_file() else {}
-    if known.get("problem") != about:
+    def compute() -> dict[str, Any]:
         note("looking for the smallest value of F")
         found = optimum(problem, starts)
-        known = {"value": found.value, "grad_norm": found.grad_norm, "values": found.values, "problem": about}
-        write(path, (json.dumps(known, indent=2) + "\n").encode())
-    return float(known["value"])
+        return {"value": found.value, "grad_norm": found.grad_norm, "values": found.values}
+
+    about = {"problem": problem.name, "data": digest(problem.data), "starts": starts}
+    return float(recall(folder / "optimum.json", about, compute)["value"])

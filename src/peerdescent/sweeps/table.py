@@ -54,7 +54,7 @@ class Rows:
             mine, there = str(configurations[k].method), self.store.rows.get(key)
             require(
                 there is None or there["method"] == mine,
-                f"{folder} holds another sweep: a configuration is {mine} here and was "
+                f"{folder}/sweep.csv is about something else: a configuration is {mine} here and was "
                 f"{there and there['method']} there: give another folder",
             )
 

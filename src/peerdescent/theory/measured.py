@@ -1,19 +1,21 @@
-"""Theorem 1's bound, term by term, beside the gap that runs measure. Everything heavy is imported inside functions."""
+"""Theorem 1's bound, term by term, beside the gap that runs measure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.integrate import cumulative_trapezoid
 
 from peerdescent.errors import require, whole
+from peerdescent.methods.named import gt_hsgd
+from peerdescent.networks.network import Network
+from peerdescent.problems.problem import Problem
+from peerdescent.runs.loop import run
+from peerdescent.runs.schedule import Grid, recording_steps
 from peerdescent.runs.trace import Status
-from peerdescent.theory import theorem as theory
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-
-    from peerdescent.networks.network import Network
-    from peerdescent.problems import Problem
+from peerdescent.theory import assumptions, theorem
 
 POINTS = 60
 """Records of a run spread evenly, and as many again on a log scale."""
@@ -21,16 +23,14 @@ POINTS = 60
 
 def marks(steps: int, points: int = POINTS) -> list[int]:
     """When to record a run whose mean gap is wanted: evenly, and densely at the start, where the gap falls fast."""
-    from peerdescent.runs.schedule import Grid, recording_steps
-
     return sorted({*recording_steps(points, steps), *recording_steps(Grid(points, "log"), steps)})
 
 
 class Measured(NamedTuple):
     """A bound and what was measured under it."""
 
-    constants: theory.Constants
-    parameters: theory.Parameters
+    constants: assumptions.Constants
+    parameters: theorem.Parameters
     nodes: int
     lam: float
     curve: pd.DataFrame
@@ -46,10 +46,8 @@ class Measured(NamedTuple):
     @property
     def table(self) -> pd.DataFrame:
         """The terms at the end: value, share of the bound, and how often the measured gap fits into it."""
-        import pandas as pd
-
         last = self.curve.iloc[-1]
-        rows = [(name, last[name]) for name in (*theory.TERMS, "bound", "measured")]
+        rows = [(name, last[name]) for name in (*theorem.TERMS, "bound", "measured")]
         found = pd.DataFrame(rows, columns=["term", "value"])
         return found.assign(share=found["value"] / last["bound"], by_measured=found["value"] / last["measured"])
 
@@ -63,7 +61,7 @@ def measure(
     initial_batch: int | None = None,
     seeds: int = 5,
     seed: int = 0,
-    constants: theory.Constants | None = None,
+    constants: assumptions.Constants | None = None,
     precision: int | str = 32,
     progress: Any = None,
 ) -> Measured:
@@ -81,26 +79,20 @@ def measure(
     >>> bool((found.curve["bound"] > found.curve["most"]).all())
     True
     """
-    import numpy as np
-    import pandas as pd
-
-    from peerdescent import methods
-    from peerdescent.runs.loop import run
-
     steps, seeds = whole("steps", steps, least=2), whole("seeds", seeds, least=1)
-    theory.check_static(network)
-    known, lam, n = constants or theory.constants(problem), network.lam, network.n
-    most, usual = theory.largest_step_size(known.smoothness, n, lam), theory.parameters(known.smoothness, n, steps)
+    assumptions.check_static(network)
+    known, lam, n = constants or assumptions.constants(problem), network.lam, network.n
+    most, usual = theorem.largest_step_size(known.smoothness, n, lam), theorem.parameters(known.smoothness, n, steps)
     if alpha is None:
         alpha = min(usual.alpha, 0.99 * most)
-    theory.check_step_size(alpha, known.smoothness, n, lam)
+    theorem.check_step_size(alpha, known.smoothness, n, lam)
     first = usual.initial_batch if initial_batch is None else initial_batch
-    chosen = theory.Parameters(alpha, theory.weight(alpha, known.smoothness, n), first)
+    chosen = theorem.Parameters(alpha, theorem.weight(alpha, known.smoothness, n), first)
     record = marks(steps)
     traces = []
     for number in range(seed, seed + seeds):
         trace = run(
-            methods.gt_hsgd(**chosen._asdict()), problem, network, steps=steps, seed=number, record=record,
+            gt_hsgd(**chosen._asdict()), problem, network, steps=steps, seed=number, record=record,
             precision=precision, progress=progress,
         )  # fmt: skip
         if trace.status == Status.interrupted:
@@ -111,20 +103,18 @@ def measure(
         )
         traces.append(trace)
     if constants is None or constants.variances:
-        known = theory.visiting(known, problem, [trace.x_mean for trace in traces])
+        known = assumptions.visiting(known, problem, [trace.x_mean for trace in traces])
     lengths = np.array([step for step in record if step >= 2])
     gaps = np.stack([running_gap(trace.table)[-len(lengths) :] for trace in traces])
-    terms = [theory.bound(known, n, lam, alpha, int(length), first) for length in lengths]
+    terms = [theorem.bound(known, n, lam, alpha, int(length), first) for length in lengths]
     curve = pd.DataFrame(terms).assign(measured=gaps.mean(axis=0), least=gaps.min(axis=0), most=gaps.max(axis=0))
     curve.insert(0, "steps", lengths)
-    curve["bound"] = curve[list(theory.TERMS)].sum(axis=1)
+    curve["bound"] = curve[list(theorem.TERMS)].sum(axis=1)
     return Measured(known, chosen, n, lam, curve)
 
 
 def running_gap(table: pd.DataFrame) -> np.ndarray:
     """The mean of the stationarity over t = 0..T, for T at every record of a trace; between records it is a line."""
-    from scipy.integrate import cumulative_trapezoid
-
     steps, values = table["step"].to_numpy(float), table["stationarity"].to_numpy(float)
     # A sum over t = 0..T is the trapezoids' area and half of either end.
     sums: np.ndarray = cumulative_trapezoid(values, steps, initial=0) + (values[0] + values) / 2

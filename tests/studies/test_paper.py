@@ -7,15 +7,15 @@ import json
 import os
 import xml.etree.ElementTree as ElementTree
 
-import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
 
 import peerdescent as peer
 from peerdescent.cli.main import main
-from peerdescent.studies import gradients as complexity
-from peerdescent.studies import paper as reproduce
+from peerdescent.problems import Optimum
+from peerdescent.studies import gradients, paper
+from pictures import colours
 
 DATA = os.environ.get("PEERDESCENT_DATA")
 
@@ -34,8 +34,7 @@ def check_files(folder, what, lines):
     assert (folder / f"{what}.pdf").read_bytes().startswith(b"%PDF")
     ElementTree.parse(folder / f"{what}.svg")
     for picture in folder.rglob("*.png"):
-        pixels = matplotlib.image.imread(picture)[..., :3].reshape(-1, 3)
-        assert len(np.unique(pixels, axis=0)) > 20, f"{picture} is blank"
+        assert colours(picture) > 20, f"{picture} is blank"
     assert "<html" in (folder / "report.html").read_text(encoding="utf-8")
     best = json.loads((folder / "optimum.json").read_text())["value"]
     assert best < table["loss@2"].min()
@@ -43,14 +42,14 @@ def check_files(folder, what, lines):
 
 
 def test_lambda_and_table2(capsys, tmp_path, monkeypatch):
-    found = reproduce.lambdas()
+    found = paper.lambdas()
     assert (found["lambda"] - found["paper"]).abs().max() < 0.006
     monkeypatch.delenv("PEERDESCENT_DATA", raising=False)
     monkeypatch.setenv("PEERDESCENT_CACHE", str(tmp_path))
     monkeypatch.setattr("peerdescent.datasets.formats.read_openml", _no_network)
     command("reproduce", "lambda", "--format", "csv")
     assert len(capsys.readouterr().out.splitlines()) == 5
-    missing = reproduce.table2()
+    missing = paper.table2()
     assert missing["loaded"].str.startswith("missing").all()
 
 
@@ -60,7 +59,7 @@ def _no_network(*_):
 
 @pytest.mark.skipif(not DATA, reason="PEERDESCENT_DATA is not set: no files of the named sets here")
 def test_table2_of_what_is_there():
-    table = reproduce.table2(DATA).set_index("data")
+    table = paper.table2(DATA).set_index("data")
     for name in ("a9a", "covertype"):
         assert table.loc[name, "loaded"] == table.loc[name, "paper"]
 
@@ -83,7 +82,37 @@ def test_figure1(tmp_path, monkeypatch):
 
     monkeypatch.setattr("peerdescent.engines.stacked.Stacked.advance", fail)
     monkeypatch.setattr("peerdescent.engines.fleet.Fleet.follow", fail)
+    monkeypatch.setattr(paper, "optimum", fail)
+    # Pictures and page are made again, which takes its time and was seen above.
+    monkeypatch.setattr(paper.figures, "save", lambda *_: None)
+    monkeypatch.setattr(paper.report, "write", lambda folder: folder / "report.html")
+    (tmp_path / "figure1.csv").unlink()
     command("reproduce", "figure1", "--data", "digits", "--scale", "tiny", "--out", str(tmp_path))
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "figure1.csv"), table)
+
+
+def test_the_tuning_may_be_as_long_as_the_runs(tmp_path, monkeypatch):
+    asked = []
+
+    def tune(*_, epochs, at, **__):
+        asked.append((epochs, at))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(paper, "tune", tune)
+    for more in ([], ["--tuning", "100"]):
+        with pytest.raises(SystemExit):
+            main(["reproduce", "figure1", "--data", "digits", "--out", str(tmp_path), "--quiet", *more])
+    assert asked == [(30, [5, 10]), (100, [5, 10, 30])]
+    with pytest.raises(ValueError, match="tuning = 101: must be positive, and at most 100 epochs"):
+        paper.figure1("digits", "quick", tmp_path, tuning=101)
+
+
+def test_a_heat_map_has_the_step_size_and_the_first_other_parameter_that_varies():
+    table = pd.DataFrame({"eta": [1.0, 2.0], "alpha": [0.5, 0.25], "kappa": [0.1, 0.1], "batch": [1, 1]})
+    assert paper._axes("d-pd-sgd", table) == ("eta", "alpha")
+    assert paper._axes("d-pd-sgd", table.assign(batch=[1, 16])) == ("eta", "batch")
+    tuned = pd.DataFrame({"alpha": [1.0, 2.0], "beta": [0.1, 0.1], "batch": [1, 1], "initial_batch": [1, 64]})
+    assert paper._axes("gt-hsgd", tuned) == ("alpha", "initial_batch")
 
 
 def test_figure2_uses_one_set_of_parameters_on_four_graphs(tmp_path):
@@ -98,12 +127,12 @@ def test_figure2_uses_one_set_of_parameters_on_four_graphs(tmp_path):
 
 
 def test_heterogeneity_has_all_methods_on_three_partitions(tmp_path, monkeypatch):
-    assert {selector.partition("[")[0] for selector in reproduce.EVERYONE.values()} == set(peer.methods.METHODS)
-    # Two methods are enough to see the rest of it.
-    monkeypatch.setattr(reproduce, "EVERYONE", {"gt-dsgd": "gt-dsgd", "d-pd-sgd": "d-pd-sgd"})
+    assert {selector.partition("[")[0] for selector in paper.EVERYONE.values()} == set(peer.methods.METHODS)
+    # One method is enough to see the rest of it; its programs are those of figure 1.
+    monkeypatch.setattr(paper, "EVERYONE", {"gt-dsgd": "gt-dsgd"})
     command("reproduce", "heterogeneity", "--data", "digits", "--scale", "tiny", "--out", str(tmp_path))
     for name in ("uniform", "dirichlet-0.1", "label"):
-        check_files(tmp_path / name, "heterogeneity", ["gt-dsgd", "d-pd-sgd"])
+        check_files(tmp_path / name, "heterogeneity", ["gt-dsgd"])
     skew = {
         name: (tmp_path / name / "runs" / "gt-dsgd" / "seed-1" / "config.toml").read_text()
         for name in ("uniform", "dirichlet-0.1", "label")
@@ -118,28 +147,28 @@ def test_all_takes_stand_ins_under_their_own_names(tmp_path, monkeypatch, capsys
     def study(what):
         def run(data, *, out, **_):
             asked.append((what, data, str(out.relative_to(tmp_path))))
-            found = reproduce.Study(pd.DataFrame({"line": [data]}), {}, 0.0, out)
+            found = paper.Study(pd.DataFrame({"line": [data]}), {}, 0.0, out)
             return {"uniform": found} if what == "heterogeneity" else found
 
         return run
 
     def load(name, _):
-        if name in reproduce.STAND_INS:
+        if name in paper.STAND_INS:
             raise ValueError(f"no {name} here")
 
     def needed(what):
         def measure(*, out, **_):
             asked.append((what, "", str(out.relative_to(tmp_path))))
-            return complexity.Needed(pd.DataFrame({"topology": ["ring"]}), None, pd.DataFrame())
+            return gradients.Needed(pd.DataFrame({"topology": ["ring"]}), None, pd.DataFrame())
 
         return measure
 
     for what in ("figure1", "figure2", "heterogeneity"):
-        monkeypatch.setattr(reproduce, what, study(what))
-    for what in ("speedup", "topology"):
-        monkeypatch.setattr(complexity, what, needed(what))
-    monkeypatch.setattr(reproduce, "load", load)
-    monkeypatch.setattr(reproduce, "table2", lambda _: pd.DataFrame({"data": ["a9a"]}))
+        monkeypatch.setattr(paper, what, study(what))
+    for what, name in (("speedup", "speedup"), ("topology", "independence")):
+        monkeypatch.setattr(gradients, name, needed(what))
+    monkeypatch.setattr(paper, "load", load)
+    monkeypatch.setattr(paper, "table2", lambda _: pd.DataFrame({"data": ["a9a"]}))
     command("reproduce", "all", "--out", str(tmp_path))
     names = ["a9a", "covertype", "synthetic-75000x477", "synthetic-100000x50"]
     figures = [(what, name, f"{what}-{name}") for name in names for what in ("figure1", "figure2")]
@@ -151,19 +180,22 @@ def test_all_takes_stand_ins_under_their_own_names(tmp_path, monkeypatch, capsys
 def test_losses_are_read_at_the_nearest_record_and_not_without_a_seed():
     table = pd.DataFrame({"epoch": [0.0, 4.0, 5.01, 6.0], "loss": [4.0, 3.0, 2.0, 1.0]})
     whole = peer.Trace(table, np.zeros((2, 1)), np.zeros(1), peer.Status.done, identity=None)
-    assert reproduce._loss_at(whole, 5) == 2.0
+    assert paper._loss_at(whole, 5) == 2.0
     gone = dataclasses.replace(whole, status=peer.Status.diverged)
-    assert np.isnan(reproduce._loss_at(gone, 10))
+    assert np.isnan(paper._loss_at(gone, 10))
 
 
-def test_the_optimum_is_that_of_the_problem(tmp_path):
-    def found(features):
+def test_the_optimum_is_that_of_the_problem_and_of_the_search(tmp_path, monkeypatch):
+    def found(features, starts=1):
         data = peer.datasets.synthetic(60, features)
-        return reproduce._optimum(peer.problems.logistic(data.partition(3)), 1, tmp_path, print)
+        return paper._optimum(peer.problems.logistic(data.partition(3)), starts, tmp_path, print)
 
     first, second = found(3), found(4)
     assert first != second
     assert json.loads((tmp_path / "optimum.json").read_text())["value"] == second
+    monkeypatch.setattr(paper, "optimum", lambda _, starts: Optimum(-starts, None, 0.0, ()))
+    assert found(4) == second
+    assert found(4, starts=2) == -2  # a longer search may find more
 
 
 def test_refusals(capsys, tmp_path):

@@ -1,0 +1,135 @@
+"""What the paper assumes of a problem and a network, as numbers: L, the variance, the gap at the start, lambda."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from peerdescent.errors import require, whole
+from peerdescent.networks.network import Network
+from peerdescent.problems.minimise import optimum
+from peerdescent.problems.problem import Problem
+from peerdescent.problems.regression import Logistic, rows_of
+from peerdescent.problems.variance import variances as variances_at
+from peerdescent.runs.checks import starting_point
+
+
+class Constants(NamedTuple):
+    """What the bounds need to know of a problem and its start."""
+
+    smoothness: float
+    """L of Assumption 1: E||g_i(x, xi) - g_i(y, xi)||^2 <= L^2 ||x - y||^2."""
+    variance: float
+    """The mean over nodes of nu_i^2, which bounds E||g_i(x, xi) - grad f_i(x)||^2."""
+    gradient: float
+    """||grad f(x_0)||^2 = sum_i ||grad f_i(x_0)||^2."""
+    gap: float
+    """F(x_0) - F*."""
+    variances: tuple[float, ...] = ()
+    """nu_i^2 at each node."""
+    uncertainty: float = 0.0
+    """Half the width of the 95 % confidence interval of `variance`; 0 where it is exact."""
+    uncertainties: tuple[float, ...] = ()
+    """The same for `variances`."""
+
+
+def constants(
+    problem: Problem,
+    x0: Any = None,
+    *,
+    points: Sequence[Any] = (),
+    samples: int | None = None,
+    smoothness: float | None = None,
+    starts: int = 4,
+    seed: int = 0,
+) -> Constants:
+    """The constants of a problem that is started at x_0 (p,), by default where `run` starts it.
+
+    - L is exact for quadratics. For logistic regression it is max_i sqrt(e_i) / 4 + s, where e_i is the largest
+      eigenvalue of mean_j ||theta_ij||^2 theta_ij theta_ij' and s the smoothness of the regulariser: the slope of the
+      logistic function is at most 1/4. For a stream it follows from the fourth moments of its Gaussian regressors. For
+      other losses nobody knows it: give it as `smoothness`.
+    - nu_i^2 is known for quadratics. Elsewhere it is the largest value of E||g_i(x, xi) - grad f_i(x)||^2 over x_0 and
+      `points`, computed over all samples of a finite sum, or estimated from `samples` draws a node, with a confidence
+      interval. Assumption 1 asks for a bound at all x that a run visits: give points that it visited.
+    - F* is the smallest value that `problems.optimum` finds in `starts` searches.
+
+    >>> import numpy as np
+    >>> import peerdescent as peer
+    >>> found = constants(peer.problems.quadratic(np.stack([np.eye(2), 3 * np.eye(2)]), noise=2.0), [1.0, 1.0])
+    >>> found.smoothness, found.variance, found.gradient, round(found.gap, 9)
+    (3.0, 4.0, 20.0, 2.0)
+    """
+    if smoothness is not None:
+        require(0 < smoothness < math.inf, f"smoothness = {smoothness}: must be positive and finite")
+    for point in points:
+        shape = np.shape(point)
+        require(shape == (problem.dimension,), f"a point has shape {shape}: must be {(problem.dimension,)}")
+    start = starting_point(x0, problem, np.dtype("float64"))
+    require(bool((start == start[0]).all()), "x0 differs between nodes: the paper starts all of them at one point")
+    found = Constants(
+        smoothness=smoothness_of(problem) if smoothness is None else float(smoothness),
+        variance=0.0,
+        gradient=float((problem.exact(start[0])[1] ** 2).sum()),
+        gap=problem.loss(start[0]) - optimum(problem, starts, seed).value,
+    )
+    require(
+        math.isfinite(found.gap),
+        f"{problem.name} has no smallest value, which Assumption 2 asks for: give a problem that is bounded below",
+    )
+    return visiting(found, problem, [start[0], *points], samples, seed)
+
+
+def visiting(
+    known: Constants, problem: Problem, points: Sequence[Any], samples: int | None = None, seed: int = 0
+) -> Constants:
+    """The same constants with variances that hold at these points as well."""
+    if problem.variance is not None:
+        each, errors = np.asarray(problem.variance, dtype=float), np.zeros(problem.nodes)
+    else:
+        found = [variances_at(problem, point, samples, seed) for point in points]
+        values, halves = (np.stack(part) for part in zip(*found, strict=True))
+        if known.variances:
+            values, halves = np.vstack([values, known.variances]), np.vstack([halves, known.uncertainties])
+        each, errors = values.max(axis=0), halves.max(axis=0)
+    return known._replace(
+        variance=float(each.mean()),
+        variances=tuple(each.tolist()),
+        uncertainty=float(np.linalg.norm(errors)) / problem.nodes,
+        uncertainties=tuple(errors.tolist()),
+    )
+
+
+def smoothness_of(problem: Problem) -> float:
+    """L of Assumption 1, where it is known."""
+    if problem.smoothness is not None:
+        return problem.smoothness
+    require(
+        isinstance(problem.oracle, Logistic),
+        f"nobody knows the smoothness of {problem.name}: give it, as in constants(problem, smoothness=10.0)",
+    )
+    assert isinstance(problem.oracle, Logistic)
+    # The mean of ||theta||^2 theta theta' is A'A, where the rows of A are ||theta|| theta / sqrt(m).
+    largest = 0.0
+    for rows in rows_of(problem):
+        A = sparse.diags_array(np.sqrt((rows * rows).sum(axis=1) / rows.shape[0])) @ rows
+        gram = A.T @ A if rows.shape[0] > rows.shape[1] else A @ A.T
+        gram = gram.toarray() if sparse.issparse(gram) else gram
+        largest = max(largest, float(np.linalg.eigvalsh(gram)[-1]))
+    return math.sqrt(largest) / 4 + problem.oracle.curvature * float(problem.data.numbers[0])
+
+
+def check_static(network: Network) -> None:
+    """Refuse networks that change with t."""
+    static = network.period == 1
+    require(static, f"{network.name} changes with t, and the paper's W does not: give a network that stays")
+
+
+def check_sizes(nodes: int, lam: float) -> int:
+    """`nodes` as an int; refuse sizes and lambdas that no network has."""
+    require(0 <= lam < 1, f"lam = {lam}: must lie in [0, 1)")
+    return whole("nodes", nodes, least=1)

@@ -1,0 +1,130 @@
+"""How fast GT-HSGD is by Corollary 1, and all methods by Table 1: iterations and gradients for a given accuracy."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import pandas as pd
+from scipy.optimize import brentq
+
+from peerdescent.errors import require
+from peerdescent.theory.assumptions import Constants, check_sizes
+from peerdescent.theory.theorem import corollary_at, parameters
+
+
+class Complexity(NamedTuple):
+    """What GT-HSGD needs for E||grad F|| <= epsilon by Corollary 1, up to a universal constant."""
+
+    optimal: float
+    """H_opt iterations, which do not depend on the network."""
+    network: float
+    """H_net iterations."""
+    nodes: int
+    """n."""
+
+    @property
+    def total(self) -> float:
+        """H, the iterations: the larger of the two."""
+        return max(self.optimal, self.network)
+
+    @property
+    def queries(self) -> int:
+        """ceil(H + H^(1/3) n^(-2/3)): the paper's oracle queries at a node, one an iteration, and b_0 at the start."""
+        return math.ceil(self.total + math.cbrt(self.total / self.nodes**2))
+
+
+def complexity(constants: Constants, nodes: int, lam: float, epsilon: float) -> Complexity:
+    """H_opt and H_net of Corollary 1.
+
+    >>> found = complexity(Constants(1.0, 1.0, 1.0, 1.0), nodes=8, lam=0.0, epsilon=0.01)
+    >>> round(found.total), found.queries
+    (353553, 353572)
+    """
+    nodes = check_sizes(nodes, lam)
+    require(epsilon > 0, f"epsilon = {epsilon}: must be positive")
+    scale = constants.smoothness * constants.gap + constants.variance
+    start = lam**4 * constants.gradient / ((1 - lam**2) ** 3 * nodes * epsilon**2)
+    noise = lam**1.5 * nodes**0.5 * constants.variance**0.75 / ((1 - lam**2) ** 2.25 * epsilon**1.5)
+    return Complexity(scale**1.5 / (nodes * epsilon**3), max(start, noise), nodes)
+
+
+def gradients_for(nodes: int, steps: int) -> int:
+    """The gradients a node computes in T = `steps` iterations with Corollary 1's parameters: b_0 + 2 (T - 1).
+
+    b_0 = ceil(T^(1/3)/n^(2/3)) are for the start. Every later iteration takes two, of one sample at two points, which
+    the paper counts as one query of the oracle: by its count it is b_0 + T - 1.
+
+    >>> gradients_for(20, 10_800)
+    21601
+    """
+    # b_0 and the number of gradients do not depend on L.
+    return parameters(1.0, nodes, steps).initial_batch + 2 * (steps - 1)
+
+
+def steps_for(constants: Constants, nodes: int, lam: float, epsilon: float) -> float:
+    """The T at which Corollary 1's bound has fallen to epsilon^2; its condition on T may ask for more.
+
+    >>> known = Constants(1.0, 1.0, 1.0, 1.0)
+    >>> round(steps_for(known, 1, 0.0, 0.1)), round(44**1.5 / 0.1**3)
+    (291863, 291863)
+    """
+    require(epsilon > 0, f"epsilon = {epsilon}: must be positive")
+    nodes = check_sizes(nodes, lam)
+
+    def above(log: float) -> float:
+        return math.log(sum(corollary_at(constants, nodes, lam, math.exp(log)).values()) / epsilon**2)
+
+    return math.exp(brentq(above, -300.0, 300.0, xtol=1e-12))
+
+
+def independent_below(nodes: int, lam: float, constants: Constants | None = None) -> float:
+    """The epsilon below which the rate no longer depends on the topology: min{l^-4 (1-l)^3, l^-1 (1-l)^1.5} / n.
+
+    This is section 3's order, without the problem's constants. With them it is where H_opt of Corollary 1 equals H_net.
+
+    >>> independent_below(20, 0.0), independent_below(20, 0.5)
+    (inf, 0.035355339059327376)
+    """
+    nodes = check_sizes(nodes, lam)
+    if lam and constants is not None:
+        scale, gap = constants.smoothness * constants.gap + constants.variance, 1 - lam**2
+        start = scale**1.5 * gap**3 / lam / lam / lam / lam / constants.gradient if constants.gradient else math.inf
+        noise = scale * gap**1.5 / (nodes * lam * math.sqrt(constants.variance)) if constants.variance else math.inf
+        return min(start, noise)
+    # Divided one by one, since a power of a tiny lam would be 0.
+    return min((1 - lam) ** 3 / lam / lam / lam / lam, (1 - lam) ** 1.5 / lam) / nodes if lam else math.inf
+
+
+def table1(nodes: int, lam: float, epsilon: float, exponent: float = 2.0) -> pd.DataFrame:
+    """Table 1: the oracle complexity of each method at each node, without constants.
+
+    Four rows have an exponent of 1 - lam that its paper does not give: `exponent` stands for it, and the column
+    `exponent assumed` says where.
+
+    >>> table1(20, 0.75, 1e-4).set_index("method")["complexity"].idxmin()
+    'gt-hsgd'
+    """
+    nodes, gap = check_sizes(nodes, lam), 1 - lam
+    require(0 < epsilon < math.inf, f"epsilon = {epsilon}: must be positive and finite")
+    require(math.isfinite(exponent), f"exponent = {exponent}: must be finite")
+    speedup, unknown = 1 / (nodes * epsilon**4), 1 / gap**exponent
+    rows = [
+        ("dsgd", "max{1/(n e^4), l^2 n/((1-l)^2 e^2)}", max(speedup, lam**2 * nodes / (gap**2 * epsilon**2)), False),
+        ("d2", "max{1/(n e^4), n/((1-l)^b e^2)}", max(speedup, nodes * unknown / epsilon**2), True),
+        ("gt-dsgd", "max{1/(n e^4), l^2 n/((1-l)^3 e^2)}", max(speedup, lam**2 * nodes / (gap**3 * epsilon**2)), False),
+        ("d-pd-sgd", "max{1/(n e^4), n/((1-l)^c e^2)}", max(speedup, nodes * unknown / epsilon**2), True),
+        ("d-get", "1/((1-l)^d e^3)", unknown / epsilon**3, True),
+        ("d-spider-sfo", "1/((1-l)^h e^3)", unknown / epsilon**3, True),
+        (
+            "gt-hsgd",
+            "max{1/(n e^3), l^4/((1-l)^3 e^2), l^1.5 n^0.5/((1-l)^2.25 e^1.5)}",
+            max(
+                1 / (nodes * epsilon**3),
+                lam**4 / (gap**3 * epsilon**2),
+                lam**1.5 * nodes**0.5 / (gap**2.25 * epsilon**1.5),
+            ),
+            False,
+        ),
+    ]
+    return pd.DataFrame(rows, columns=["method", "order", "complexity", "exponent assumed"])

@@ -1,0 +1,173 @@
+"""Theorem 1's bound beside measured gaps, from Python and on the command line."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pandas as pd
+import pytest
+
+import peerdescent as peer
+from conftest import small_logistic
+from peerdescent import theory
+from peerdescent.cli.main import main
+from peerdescent.figures import theory as charts
+from peerdescent.theory import measured
+from pictures import colours
+
+
+def command(*arguments):
+    with pytest.raises(SystemExit) as left:
+        main([*arguments])
+    return left.value.code
+
+
+def test_the_mean_gap_of_few_records_is_that_of_all_steps():
+    problem = peer.problems.streaming(4, 6, noise=1.0, spread=1.0, strength=4.0)
+    network, method = peer.Network(peer.topology.ring(4)), peer.methods.gt_hsgd(alpha=0.01, beta=0.02)
+    every = peer.run(method, problem, network, steps=2000, record=range(2001)).table["stationarity"].mean()
+    some = peer.run(method, problem, network, steps=2000, record=measured.marks(2000, 100)).table
+    assert measured.running_gap(some)[-1] == pytest.approx(every, rel=0.02)
+    # Evenly spaced records alone miss how fast the gap falls at first.
+    even = peer.run(method, problem, network, steps=2000, record=10).table
+    assert measured.running_gap(even)[-1] > 1.1 * every
+
+
+def test_the_bound_stands_beside_the_measured_gap(tmp_path, capsys):
+    code = command(
+        "theory",
+        "bound",
+        "--rows",
+        "300",
+        "--nodes",
+        "8",
+        "--steps",
+        "3000",
+        "--seeds",
+        "2",
+        "--format",
+        "json",
+        "--out",
+        str(tmp_path),
+    )
+    assert code == 0
+    printed = capsys.readouterr()
+    table = pd.DataFrame(json.loads(printed.out)).set_index("term")["value"]
+    assert list(table.index) == [*theory.TERMS, "bound", "measured"]
+    assert table["bound"] == pytest.approx(table[list(theory.TERMS)].sum())
+    assert 0 < table["measured"] < table["bound"]
+    assert f"the bound is {table['bound'] / table['measured']:.3g} times the gap" in " ".join(printed.err.split())
+    largest = table[list(theory.TERMS)].idxmax()
+    assert f"{largest} is the largest term" in " ".join(printed.err.split())
+    all_lengths = pd.read_csv(tmp_path / "bound.csv")
+    assert all_lengths["steps"].iloc[[0, -1]].tolist() == [2, 3000]
+    assert (all_lengths["bound"] > all_lengths["most"]).all()
+    assert (all_lengths["least"] <= all_lengths["measured"]).all()
+    assert colours(tmp_path / "bound.png") > 50
+    assert (tmp_path / "bound.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_the_bound_is_that_of_the_theorem_at_the_runs_parameters():
+    problem, network = small_logistic(), peer.Network(peer.topology.complete(6))
+    found = measured.measure(problem, network, 500, alpha=0.1, initial_batch=3, seeds=2)
+    assert found.lam == 0
+    alpha, beta, first = found.parameters
+    assert (alpha, first) == (0.1, 3)
+    assert beta == theory.weight(0.1, found.constants.smoothness, 6)
+    expected = theory.bound(found.constants, 6, 0.0, 0.1, 500, 3)
+    assert found.curve.iloc[-1][list(theory.TERMS)].to_dict() == pytest.approx(expected)
+    trace = peer.run(
+        peer.methods.gt_hsgd(alpha, beta, 1, first), problem, network, steps=500, record=range(501), seed=1
+    )
+    assert found.curve["least"].iloc[-1] <= trace.table["stationarity"].mean() * 1.02
+    assert found.curve["most"].iloc[-1] >= trace.table["stationarity"].mean() * 0.98
+
+
+def test_a_step_size_outside_the_theorem_is_refused(capsys):
+    assert command("theory", "bound", "--rows", "200", "--alpha", "500", "--steps", "100") == 2
+    assert "for Theorem 1 to hold" in capsys.readouterr().err
+    assert command("theory", "bound", "--rows", "200", "--topology", "one-peer-exponential", "--nodes", "8") == 2
+    assert "changes with t" in capsys.readouterr().err
+
+
+SMALL = ("--data", "synthetic-80x5", "--nodes", "4")
+
+
+def shown(text: str) -> dict[str, float]:
+    """A table of facts that was printed as CSV."""
+    rows = (line.rsplit(",", 1) for line in text.replace('"', "").splitlines()[1:])
+    return {name: float(value) for name, value in rows}
+
+
+@pytest.mark.filterwarnings("default")
+def test_constants_and_parameters_on_the_command_line(capsys):
+    assert command("theory", "constants", *SMALL, "--format", "csv") == 0
+    printed = shown(capsys.readouterr().out)
+    problem = peer.problems.logistic(peer.datasets.load("synthetic-80x5").partition(4))
+    known = theory.constants(problem)
+    assert printed["L, mean-squared smoothness"] == pytest.approx(known.smoothness)
+    assert printed["F(x_0) - F*"] == pytest.approx(known.gap)
+    long = ("theory", "parameters", *SMALL, "--topology", "complete", "--steps", "5000", "--format", "csv")
+    assert command(*long) == 0
+    output = capsys.readouterr()
+    printed = shown(output.out)
+    assert printed["alpha"] == pytest.approx(theory.parameters(known.smoothness, 4, 5000).alpha)
+    assert printed["gradients a node, b_0 + 2 (T - 1)"] == 7 + 2 * 4999
+    assert printed["queries a node for epsilon = 0.01"] == theory.complexity(known, 4, 0.0, 0.01).queries
+    assert "warning" not in output.err
+
+
+@pytest.mark.filterwarnings("default")
+def test_too_few_steps_for_the_corollary_are_said_once(capsys):
+    assert command("theory", "parameters", *SMALL, "--topology", "ring", "--steps", "50") == 0
+    warning = " ".join(capsys.readouterr().err.split())
+    least = math.floor(theory.least_steps(4, peer.Network(peer.topology.ring(4)).lam))
+    assert warning.count("Corollary 1 holds for more than") == 1
+    assert f"Corollary 1 holds for more than {least:,} steps" in warning
+    assert command("theory", "parameters", *SMALL[:2], "--nodes", "8", "--topology", "one-peer-exponential") == 2
+    assert "changes with t" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("theory", "table1"), ("reproduce", "table1")])
+def test_table1_for_given_sizes(words, capsys):
+    assert command(*words, "--nodes", "50", "--lam", "0.9", "--epsilon", "1e-4", "--format", "csv") == 0
+    lines = capsys.readouterr().out.splitlines()
+    expected = theory.table1(50, 0.9, 1e-4)
+    assert len(lines) == 8
+    assert lines[-1].startswith("gt-hsgd")
+    assert float(lines[-1].split(",")[-2]) == pytest.approx(expected["complexity"].iloc[-1])
+    assert command(*words, "--lam", "1.5") == 2
+    assert "lam = 1.5: must lie in [0, 1)" in capsys.readouterr().err
+
+
+def test_given_constants_are_used_as_they_are_and_own_ones_visit_the_ends():
+    problem, network = small_logistic(), peer.Network(peer.topology.complete(6))
+    given = theory.Constants(1.0, 0.9, 2.0, 0.5)
+    assert measured.measure(problem, network, 50, seeds=1, constants=given).constants == given
+    quiet = theory.constants(problem, starts=1)._replace(variances=(1e-9,) * 6)
+    found = measured.measure(problem, network, 50, seeds=1, constants=quiet)
+    assert min(found.constants.variances) > 1e-3
+    # By default 99 % of the range, or the corollary's where that is smaller.
+    L, lam = theory.smoothness_of(problem), peer.Network(peer.topology.ring(6)).lam
+    on_ring = measured.measure(problem, peer.Network(peer.topology.ring(6)), 50, seeds=1)
+    assert on_ring.parameters.alpha == pytest.approx(0.99 * theory.largest_step_size(L, 6, lam))
+    long = measured.measure(problem, network, 5000, seeds=1)
+    assert long.parameters.alpha == pytest.approx(theory.parameters(L, 6, 5000).alpha)
+
+
+def test_a_smoothness_that_is_too_small_is_named():
+    problem, network = small_logistic(strength=50.0, regulariser="l2"), peer.Network(peer.topology.complete(6))
+    with pytest.raises(ValueError, match=r"diverged, which Theorem 1 rules out: L = 0\.1 is too small"):
+        measured.measure(problem, network, 500, seeds=1, constants=theory.Constants(0.1, 1.0, 1.0, 1.0), alpha=1.4)
+
+
+def test_the_measured_curve_is_in_the_figure():
+    problem, network = small_logistic(), peer.Network(peer.topology.complete(6))
+    found = measured.measure(problem, network, 3000, seeds=2)
+    axes = charts.bound(found).axes[0]
+    line = next(line for line in axes.get_lines() if line.get_label() == "measured")
+    assert line.get_ydata().tolist() == found.curve["measured"].tolist()
+    low, high = axes.get_ylim()
+    assert low < found.curve["least"].min()
+    assert high > found.curve["bound"].max()
