@@ -1,8 +1,8 @@
-"""What our steps are compared with: GT-HSGD by hand in NumPy, in three ways, and the least a step must move and do.
+"""Baselines of the benchmarks: GT-HSGD written by hand in NumPy, in three ways, and a lower bound on a step's time.
 
-All hold float32 vectors and minimise logistic regression with the non-convex regulariser; rows are already
-multiplied by their labels. All do the arithmetic of the method as it is written: two gradients on the same rows, one
-at x and one at the point before.
+All have float32 vectors and minimise logistic regression with the non-convex regulariser. Rows are already multiplied
+by their labels. All do the arithmetic of the method as it is defined: two gradients on the same rows, one at x and one
+at the previous x.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy import add, divide, exp, matvec, multiply, subtract, vecmat
 
 ALPHA, BETA, STRENGTH = 0.5, 0.01, 1e-4
 ITEM = 4
-"""Bytes of a number."""
+"""Bytes per number."""
 
 Single = np.float32
 ONE, STEP, KEEP, TWICE = Single(1), Single(ALPHA), Single(1 - BETA), Single(2 * STRENGTH)
@@ -30,7 +30,7 @@ class Vectors(NamedTuple):
 
 
 class InNumpy:
-    """Stacked arrays (n, p), as one writes it: no loop over nodes, and every line says what it does."""
+    """Stacked arrays (n, p), in plain readable NumPy without a loop over nodes."""
 
     def __init__(self, rows: np.ndarray, w: np.ndarray, batch: int, start: Vectors | None = None) -> None:
         self.rows, self.w, self.batch, self.share = rows, w.astype(np.float32), batch, Single(-1 / batch)
@@ -57,19 +57,19 @@ class InNumpy:
 
 
 class TunedNumpy:
-    """The same, tuned by hand: each choice below was the fastest of those measured.
+    """Stacked arrays, optimised by hand: each choice below was the fastest of those measured.
 
-    Indices are drawn for hundreds of steps at once; rows are taken from one flat array into a buffer, and nothing is
-    allocated in a step; `matvec` and `vecmat` beat `einsum` and `matmul`, except that with one row a node a plain
-    product is the faster way back; both points are one array, so one call serves both gradients. There is no loop over
-    nodes, but where their rows would not stay in the cache (batch 1024) they are dealt with in blocks of a few nodes.
+    Indices are drawn for hundreds of steps at once. Rows are copied from one flat array into a buffer, and a step
+    allocates nothing. `matvec` and `vecmat` are faster than `einsum` and `matmul`, except that for one row per node a
+    plain product is faster for the sum of rows. Both points are one array, so one call computes both gradients. There
+    is no loop over nodes; if rows would not stay in the cache (batch 1024), a few nodes at a time are processed.
     """
 
     BLOCK = 5 << 19
-    """Bytes of rows that are gathered at once."""
+    """Bytes of rows that are copied at once."""
 
     DRAWN = 1 << 13
-    """Indices a node that are drawn at once, and at most those of `AHEAD` steps."""
+    """Indices per node that are drawn at once, but at most those of `AHEAD` steps."""
 
     AHEAD = 512
 
@@ -87,7 +87,7 @@ class TunedNumpy:
         width = max(1, min(self.nodes, self.BLOCK // (batch * self.features * ITEM)))
         self.rows = np.empty((width, batch, self.features), np.float32)
         cuts = [slice(k, min(k + width, self.nodes)) for k in range(0, self.nodes, width)]
-        # Views are made once, since making one takes as long as the arithmetic on a short vector.
+        # Views are created once, since that takes as long as the arithmetic on a short vector.
         self.blocks = [
             (cut, self.rows[: cut.stop - cut.start], self.points[:, cut], self.margins[:, cut], self.grads[:, cut])
             for cut in cuts
@@ -107,7 +107,7 @@ class TunedNumpy:
             self.step(self.draw())
 
     def draw(self) -> np.ndarray:
-        """Which rows of the flat array are next (n, batch)."""
+        """The indices (n, batch) of the next rows in the flat array."""
         index = next(self.drawn, None)
         if index is None:
             ahead = min(self.AHEAD, max(1, self.DRAWN // self.batch))
@@ -150,7 +150,7 @@ class TunedNumpy:
 
 
 class PerNode:
-    """The way research code usually has it: a loop over nodes, whose vectors are apart, and over neighbours to mix."""
+    """As research code is usually written: a loop over nodes with separate vectors, and over neighbours to mix."""
 
     def __init__(self, rows: np.ndarray, w: np.ndarray, batch: int, start: Vectors | None = None) -> None:
         self.nodes, self.samples, features = rows.shape
@@ -187,7 +187,7 @@ class PerNode:
         return slopes @ rows + TWICE * x / (1 + x * x) ** 2
 
     def mix(self, vectors: list[np.ndarray]) -> list[np.ndarray]:
-        """The weighted sum of what each node hears."""
+        """The weighted sum of the vectors that each node receives."""
         mixed = []
         for i in range(self.nodes):
             heard = np.zeros_like(vectors[i])
@@ -198,14 +198,14 @@ class PerNode:
 
 
 class Rates(NamedTuple):
-    """What the machine can do in a second: bytes copied, read and written both counted, and float32 operations."""
+    """The machine's rates per second: bytes copied (bytes read plus bytes written), and float32 operations."""
 
     bandwidth: float
     operations: float
 
 
 class Floor(NamedTuple):
-    """The least that a step of one configuration must move and do, and the seconds which the slower of both takes."""
+    """The least bytes and operations of a step of one configuration, and the seconds that the slower of both takes."""
 
     bytes: float
     operations: float
@@ -213,12 +213,12 @@ class Floor(NamedTuple):
 
 
 def floor(nodes: int, features: int, batch: int, nonzeros: int, rates: Rates, together: int = 1) -> Floor:
-    """The floor of a step of GT-HSGD, for one of `together` configurations which share the rows they read.
+    """The lower bound for a step of GT-HSGD, for one of `together` configurations that share the rows they read.
 
-    Bytes: the rows of the minibatch are read once, and shared; x, the x before, v and y are each read and written
-    once. Operations, a multiply-add counting as two: each of the two gradients takes 4 n b p (2 n b p for the margins,
-    2 n b p for the sum of rows) and 3 n b for the slopes (exp, plus, divide) and 6 n p for the regulariser; each of
-    the two mixes takes 2 p for every nonzero weight; v takes 3 n p, the sum for y 2 n p, the descent 2 n p.
+    Bytes: the rows of the minibatch are read once for all configurations; x, the previous x, v and y are each read and
+    written once. Operations, with a multiply-add as two: each of the two gradients takes 4 n b p (2 n b p for the
+    margins, 2 n b p for the sum of rows), 3 n b for the slopes (exp, plus, divide) and 6 n p for the regulariser; each
+    of the two mixes takes 2 p for every nonzero weight; v takes 3 n p, the sum for y 2 n p, the descent 2 n p.
 
     >>> floor(20, 123, 1, 180, Rates(1e10, 1e11))
     Floor(bytes=88560.0, operations=155100.0, seconds=8.856e-06)

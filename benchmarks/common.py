@@ -1,4 +1,4 @@
-"""What the benchmarks share: clocks, the rates of this machine, tables, and where results go."""
+"""Shared by the benchmarks: time measurements, the rates of this machine, tables, and result files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ RESULTS = Path(__file__).parent / "results"
 
 
 class Times(NamedTuple):
-    """What repeated measurements of one thing gave, in order; times, or ratios of times."""
+    """Repeated measurements of one thing, in order: times, or ratios of times."""
 
     values: tuple[float, ...]
 
     @property
     def median(self) -> float:
-        """The middle one."""
+        """The median."""
         return statistics.median(self.values)
 
     @property
@@ -37,7 +37,7 @@ class Times(NamedTuple):
         return max(self.values)
 
     def over(self, other: Times) -> Times:
-        """The ratio to another thing measured in the same repeats, repeat by repeat."""
+        """The ratio to another thing that was measured in the same repeats, for each repeat."""
         return Times(tuple(a / b for a, b in zip(self.values, other.values, strict=True)))
 
     def text(self, scale: float = 1.0, digits: int = 1) -> str:
@@ -46,19 +46,19 @@ class Times(NamedTuple):
         return f"{median} ({best} to {worst})"
 
     def summary(self) -> dict[str, float]:
-        """For a file of results."""
+        """The values for a result file."""
         return {"median": self.median, "min": self.best, "max": self.worst}
 
 
 def seconds(action: Callable[[], Any]) -> float:
-    """How long an action takes, until its JAX arrays, if it returns any, are there."""
+    """How long an action takes, until the JAX arrays that it returns, if any, are computed."""
     clock = time.perf_counter()
     jax.block_until_ready(action())
     return time.perf_counter() - clock
 
 
 def alternate(actions: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, Times]:
-    """Measure all actions in turn, again and again, so that a noisy machine disturbs all of them alike.
+    """Measure all actions in turn, `repeats` times, so that noise on the machine affects all of them alike.
 
     An action does its work and returns its own measurement.
     """
@@ -70,7 +70,7 @@ def alternate(actions: Mapping[str, Callable[[], float]], repeats: int) -> dict[
 
 
 def repeated(action: Callable[[], Any], repeats: int) -> Times:
-    """The seconds of one action, after a first time that does not count."""
+    """The seconds of one action, after one run as a warm-up."""
     action()
     return Times(tuple(seconds(action) for _ in range(repeats)))
 
@@ -101,7 +101,7 @@ class Others:
 
 
 def copying(mebibytes: float = 256) -> Callable[[], float]:
-    """A measurement of `np.copyto` between two float32 arrays of that size: bytes a second, read and written."""
+    """A measurement of `np.copyto` between two float32 arrays of that size: bytes per second, read and written."""
     source = np.ones(int(mebibytes * (1 << 18)), np.float32)
     target = np.zeros_like(source)
     times = max(1, int(64 / mebibytes))
@@ -114,13 +114,13 @@ def copying(mebibytes: float = 256) -> Callable[[], float]:
 
 
 def copy_bandwidth(mebibytes: float = 256, repeats: int = 5) -> float:
-    """Bytes a second of the best of some copies."""
+    """Bytes per second of the fastest of several copies."""
     copy = copying(mebibytes)
     return max(copy() for _ in range(repeats))
 
 
 def matrix_rate(size: int = 1500, repeats: int = 7) -> float:
-    """Floating point operations a second of a float32 matrix product, a multiply-add being two; the best of some."""
+    """Operations per second of a float32 matrix product, with a multiply-add as two; the best of several."""
     left = np.random.default_rng(0).standard_normal((size, size)).astype(np.float32)
     product = np.empty_like(left)
     return 2 * size**3 / repeated(lambda: np.matmul(left, left, out=product), repeats).best
@@ -137,7 +137,7 @@ def machine() -> str:
 
 
 def verdict(met: bool) -> str:
-    """How a table says whether a target is met."""
+    """The word in a table for whether a target is met."""
     return "met" if met else "not met"
 
 
@@ -147,7 +147,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def write(name: str, values: Any, lines: Sequence[str]) -> None:
-    """Print the lines, and write them and the values to the folder of results."""
+    """Print the lines, and write them and the values to the result folder."""
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(values, indent=2) + "\n")
     (RESULTS / f"{name}.md").write_text("\n".join(lines) + "\n")

@@ -1,6 +1,6 @@
-"""That the stacked engine computes on a GPU what it computes on the CPU, for every named method, and how fast.
+"""Compare the stacked engine on a GPU with the same engine on the CPU, for every named method, and measure both.
 
-Run it where JAX sees a GPU; it writes `benchmarks/results/gpu_check.md`.
+Run it on a machine where JAX has a GPU. It writes `benchmarks/results/gpu_check.md`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Sweeps on a GPU: that the kernel computes what the plain program does, the time of a step, and the paper's tuning.
+"""Sweeps on a GPU: comparison of the kernel with the plain program, the time of a step, and the paper's tuning.
 
-    python benchmarks/gpu_sweep.py step                  the check, then microseconds a step and configuration
+    python benchmarks/gpu_sweep.py step                  the check, then microseconds per step and configuration
     python benchmarks/gpu_sweep.py protocol a9a ...      the whole tuning of five methods on these data, timed by parts
                                                          (--out FOLDER keeps the tables of all configurations)
 
@@ -66,11 +66,11 @@ def follow(
 
 
 AGREE = 1e-4
-"""The largest relative difference that the two may have; exact diffusion doubles its rounding from step to step."""
+"""The largest relative difference allowed; exact diffusion doubles its rounding errors from step to step."""
 
 
 def check() -> list[str]:
-    """The largest relative difference between the kernel and the plain program, a line a method and width."""
+    """The largest relative difference between the kernel and the plain program, one line per method and width."""
     lines = []
     for features in (123, 477):  # one tile in registers, several in memory
         problem, network = setting(2442, features)
@@ -92,7 +92,7 @@ def check() -> list[str]:
 
 
 def step() -> None:
-    """Microseconds a step and configuration, by the kernel and by the plain program."""
+    """Measure microseconds per step and configuration, by the kernel and by the plain program."""
     checked = check()
     rows, values = [], {}
     for features, samples, batch, configurations, steps in [
@@ -105,7 +105,7 @@ def step() -> None:
         members = [Member(peer.methods.gt_hsgd(float(a), 0.1, batch), 0, marks) for a in alphas]
         found, cells = {}, []
         for name, kind in (("kernel", Kernel), ("plain", Fleet)):
-            # The first mark pays for compilation.
+            # The time to the first mark includes compilation.
             seconds = np.array(follow(kind, members, problem, network)[1][1:])
             found[name] = times = sorted((seconds / steps / configurations * 1e6).tolist())
             cells.append(f"{times[REPEATS // 2]:.4f} ({times[0]:.4f} to {times[-1]:.4f})")
@@ -129,7 +129,7 @@ def step() -> None:
 
 
 def protocol(name: str, out: str | None = None) -> None:
-    """The paper's tuning on one set of data."""
+    """Run and time the paper's tuning on one data set."""
     begun = time.perf_counter()
     data = DATA[name]()
     problem, network = peer.problems.logistic(data.partition(NODES)), peer.Network(peer.topology.exponential(NODES))
@@ -160,7 +160,7 @@ def protocol(name: str, out: str | None = None) -> None:
 
 
 def main() -> None:
-    """One part or the other."""
+    """Run the part that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("step", "protocol"))
     parser.add_argument("data", nargs="*", help=f"of {', '.join(DATA)}; all where none is named")

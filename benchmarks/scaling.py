@@ -1,6 +1,6 @@
-"""How the cost of GT-HSGD grows: with nodes, with parameters, with the first run in a process, and with records.
+"""How the cost of GT-HSGD grows with nodes, with parameters, with the first run in a process, and with records.
 
-Writes `benchmarks/results/scaling.json` and `scaling.md`. What needs a fresh process is run by this file in one.
+Writes `benchmarks/results/scaling.json` and `scaling.md`. Measurements that need a new process start one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from peerdescent.problems import Problem
 FEATURES, SAMPLES = 123, 64
 RING, MANY, MOST = 20, 1024, 10_000
 HELD = 8
-"""Samples a node in the measurement of memory, where the data are not to outweigh all else."""
+"""Samples per node in the measurement of memory; few, so that the data take little of it."""
 
 MEMORY = {"steps": "20 steps", "run": "a run of 20 steps with records"}
 
@@ -39,21 +39,21 @@ METHOD = peer.methods.gt_hsgd(alpha=0.1, beta=0.01)
 
 
 class Results:
-    """The rows of the table and their numbers, as they come in."""
+    """The rows of the table and their numbers."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, str, str]] = []
         self.values: dict[str, Any] = {}
 
     def add(self, name: str, said: str, value: Any, target: str = "", met: bool | None = None) -> None:
-        """One more."""
+        """Add a row."""
         self.rows.append((name, said, "" if met is None else f"{target}: {verdict(met)}"))
         self.values[name] = {"value": value} | ({} if met is None else {"target": target, "met": met})
         print(f"{name}: {said}", flush=True)
 
 
 def on_ring(nodes: int, samples: int) -> tuple[Problem, peer.Network]:
-    """Logistic regression on a ring, with data that need no memory but their own."""
+    """Logistic regression on a ring, with data that are generated without further memory."""
     rng = np.random.default_rng(0)
     features = rng.standard_normal((nodes * samples, FEATURES), np.float32)
     data = peer.datasets.Dataset(features, rng.choice([-1.0, 1.0], len(features)), "normal")
@@ -61,7 +61,7 @@ def on_ring(nodes: int, samples: int) -> tuple[Problem, peer.Network]:
 
 
 def stepping(problem: Problem, network: peer.Network, steps: int) -> Callable[[], float]:
-    """A measurement of `advance` by that many steps: seconds a step."""
+    """A measurement of `advance` by that many steps: seconds per step."""
     engine = Stacked(METHOD, problem, network, 0, np.float32)
     start = np.zeros(problem.dimension) if problem.start is None else problem.start
     state, t = engine.start(np.broadcast_to(start, (problem.nodes, problem.dimension)).astype(np.float32)), 1
@@ -75,9 +75,9 @@ def stepping(problem: Problem, network: peer.Network, steps: int) -> Callable[[]
 
 
 def nodes(results: Results) -> None:
-    """The cost of a node and step, with few nodes and with many."""
+    """The cost per node and step, with few nodes and with many."""
     problems = {n: on_ring(n, SAMPLES) for n in (RING, MANY)}
-    # Multiples of 1,024 steps, for which samples are drawn ahead at once.
+    # Multiples of 1,024 steps, since samples are drawn ahead for so many at once.
     times = alternate({str(n): stepping(*problems[n], 4096 if n == RING else 1024) for n in problems}, REPEATS)
     for n, values in zip(problems, times.values(), strict=True):
         results.add(f"a node and step, ring of {n:,}", f"{values.text(1e9 / n, 0)} ns", values.median / n)
@@ -100,14 +100,14 @@ def memory(results: Results) -> None:
 
 
 def peak_memory(kind: str, n: int) -> float:
-    """Bytes at most resident in this process after some steps, or after a run with records."""
+    """The peak resident memory of this process in bytes, after some steps or after a run with records."""
     problem, network = on_ring(n, HELD)
     if kind == "run":
         peer.run(METHOD, problem, network, steps=20, record=1, progress=False)
     else:
         engine = Stacked(METHOD, problem, network, 0, np.float32)
         engine.advance(engine.start(np.zeros((n, FEATURES), np.float32)), 1, 20)
-    # Not `ru_maxrss`: a process begins with the peak of the one that started it.
+    # Not `ru_maxrss`, which a process inherits from the one that started it.
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return 1024.0 * int(peak.split()[1])
 
@@ -130,7 +130,7 @@ def cross_entropy(params: list[tuple[jax.Array, jax.Array]], batch: tuple[jax.Ar
 
 
 def centre(size: int) -> Problem:
-    """f_i(x) = ||x - a_i||^2 / 2 with one sample a node, whose gradient costs next to nothing."""
+    """f_i(x) = ||x - a_i||^2 / 2 with one sample per node, whose gradient costs almost nothing."""
     points = np.random.default_rng(0).standard_normal((NODES, 1, size), np.float32)
     return peer.problems.loss(half_square, np.zeros(size), points)
 
@@ -141,10 +141,10 @@ def half_square(x: jax.Array, batch: jax.Array) -> jax.Array:
 
 
 def parameters(results: Results) -> None:
-    """The bandwidth that a step achieves where a vector has a million numbers.
+    """The memory bandwidth that a step achieves if a vector has a million numbers.
 
-    A step must read x, the x before, v and y, and write x, v and y: 7 passes over (n, p). The perceptron has 3 more in
-    each of its two gradients: the parameters are read again on the way back, and the gradient is written and read
+    A step must read x, the previous x, v and y, and write x, v and y: 7 passes over (n, p). The perceptron has 3 more
+    in each of its two gradients: the backward pass reads the parameters again, and the gradient is written and read
     again. The other problem has 1 more: its points a_i are read.
     """
     network, copy, large = peer.Network(peer.topology.ring(NODES)), copying(), perceptron()
@@ -163,7 +163,7 @@ def parameters(results: Results) -> None:
 
 
 def compilation(results: Results) -> None:
-    """What the first run in a process spends on compiling, with an empty cache and with a filled one."""
+    """The compilation time of the first run in a process, with an empty and with a filled cache."""
     with tempfile.TemporaryDirectory() as folder:
         for state in ("an empty", "a filled"):
             spent = fresh("--compile", PEERDESCENT_CACHE=folder)
@@ -173,7 +173,7 @@ def compilation(results: Results) -> None:
 
 
 def compiling_of_a_run() -> float:
-    """Seconds, with the problem of `step.py`."""
+    """The compilation time of a run in seconds, with the problem of `step.py`."""
     data = peer.datasets.synthetic(20 * 2442, FEATURES)
     network = peer.Network(peer.topology.exponential(20))
     trace = peer.run(METHOD, peer.problems.logistic(data.partition(20)), network, steps=100, progress=False)
@@ -181,7 +181,7 @@ def compiling_of_a_run() -> float:
 
 
 def record(results: Results) -> None:
-    """The cost of a record, with data of the shape of a9a, in passes over the data of plain NumPy."""
+    """The cost of a record with data of a9a's shape, in units of a pass over the data in plain NumPy."""
     data = peer.datasets.synthetic(20 * 2442, FEATURES)
     problem = peer.problems.logistic(data.partition(20), strength=0.0)
     network = peer.Network(peer.topology.exponential(20))
@@ -213,7 +213,7 @@ def record(results: Results) -> None:
 
 
 def fresh(*arguments: str, **environment: str) -> float:
-    """The number that this file prints in a process of its own."""
+    """The number that this script prints when it is run in a new process."""
     command = [sys.executable, __file__, *arguments]
     done = subprocess.run(command, env=os.environ | environment, check=True, capture_output=True, text=True)
     return float(json.loads(done.stdout.splitlines()[-1]))

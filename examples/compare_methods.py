@@ -1,8 +1,8 @@
-"""Three methods on data that is sorted by label, so that nearly every node sees one class only.
+"""Three methods on data that is sorted by label, so that nearly every node has one class only.
 
-D-SGD averages neighbours and nothing more, so its nodes are pulled apart by their data; gradient tracking removes that
-pull. A step of GT-HSGD takes gradients at two points, so at equal epochs it makes half as many steps and sends half as
-much. The step size is the same for all three, and tuned for none. Run: python examples/compare_methods.py
+D-SGD is biased by the differences between nodes; gradient tracking removes that bias. A step of GT-HSGD takes gradients
+at two points, so at equal epochs it makes half as many steps and sends half as much. All three have the same step size,
+which is tuned for none of them. Run: python examples/compare_methods.py
 """
 
 import peerdescent as peer

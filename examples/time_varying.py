@@ -1,8 +1,8 @@
-"""A network that changes in every step, against two that do not.
+"""A time-varying network, compared with two static ones.
 
-In the one-peer exponential graphs a node sends to a single other node, another one in each step of the period. Where n
-is a power of two, one period averages exactly. Compared here with static graphs at equal steps, and so at equal
-gradients. Run: python examples/time_varying.py
+In the one-peer exponential graphs a node sends to a single other node, another one in each step of the period. If n is
+a power of two, one period averages exactly. The comparison is at equal steps, and so at equal gradients.
+Run: python examples/time_varying.py
 """
 
 import peerdescent as peer
@@ -11,7 +11,7 @@ NODES, STEPS = 16, 2000
 
 
 def main() -> None:
-    """Print how far nodes disagree, and what was sent."""
+    """Print the consensus error and the bytes sent for each network."""
     data = peer.datasets.load("digits")
     problem = peer.problems.logistic(data.partition(NODES, by="label"))
     method = peer.methods.gt_hsgd(alpha=2.0, beta=0.1)

@@ -1,8 +1,8 @@
-"""A small convolutional network in eight processes, each of which holds two of the ten digits (one of them three).
+"""A small convolutional network in eight processes, each of which has two of the ten digits (one of them three).
 
-GT-HSGD, GT-DSGD and DSGD over the exponential graph beside PyTorch's DistributedDataParallel, at equal gradient cost: a
-step of GT-HSGD takes two gradients, so it makes half the steps. The digits are MNIST where the folder PEERDESCENT_DATA
-has it, else those that come with scikit-learn. Methods are given as on the command line of peerdescent.
+Compares GT-HSGD, GT-DSGD and DSGD on the exponential graph with PyTorch's DistributedDataParallel, at equal gradient
+cost: a step of GT-HSGD takes two gradients, so it makes half the steps. The digits are MNIST if the folder
+PEERDESCENT_DATA has it, else those of scikit-learn. Methods are given as on the command line of peerdescent.
 Run: torchrun --nproc-per-node 8 examples/torch_mnist.py --out runs/mnist
 """
 
@@ -29,7 +29,7 @@ NODES, TESTED = 8, {"mnist": 10_000, "digits": 297}
 
 
 class Digits(NamedTuple):
-    """What one process holds: its own rows to train on, and its share of those that test."""
+    """The data of one process: its own rows to train on, and its share of the test rows."""
 
     images: Tensor
     labels: Tensor
@@ -95,7 +95,7 @@ class Trainer:
 
     @property
     def bytes(self) -> float:
-        """Sent by this process; for DistributedDataParallel what a ring all-reduce sends, which is not measured."""
+        """Bytes sent by this process. For DistributedDataParallel, those of a ring all-reduce, not measured."""
         if isinstance(self.optimizer, DecentralizedOptimizer):
             return self.optimizer.bytes_sent
         size = sum(p.numel() * p.element_size() for p in self.model.parameters())
@@ -103,7 +103,7 @@ class Trainer:
 
     @torch.no_grad()
     def record(self) -> dict[str, Any]:
-        """Loss on all rows that train and accuracy on those that test, of the consensus model."""
+        """The training loss and the test accuracy of the consensus model, over all processes."""
         judged, found = network_for(self.digits.images.shape[-1]), self.model.state_dict()
         if isinstance(self.optimizer, DecentralizedOptimizer):
             found = self.optimizer.average_parameters()
@@ -113,7 +113,7 @@ class Trainer:
         loss = sum(float(nn.functional.cross_entropy(judged(x), y, reduction="sum")) for x, y in parts)
         right = int((judged(test_images).argmax(dim=1) == test_labels).sum())
         sums = torch.tensor([loss, len(labels), right, len(test_labels)], dtype=torch.float64)
-        dist.all_reduce(sums)  # and so all start the clock again together
+        dist.all_reduce(sums)  # this also synchronises the processes before time is measured again
         figures = {"samples": self.spent, "step": self.steps, "seconds": self.seconds}
         return {**figures, "loss": float(sums[0] / sums[1]), "accuracy": float(sums[2] / sums[3]), "bytes": self.bytes}
 
@@ -144,10 +144,10 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def explain() -> None:
-    """What there is to compare, for those who started one process only."""
+    """Print how to start several processes, for users who started only one."""
     graph = peer.Network(peer.topology.exponential(NODES))
     size = 4 * sum(p.numel() for p in network_for(28).parameters())
-    print(f"Start a process a node: torchrun --nproc-per-node {NODES} examples/torch_mnist.py --out runs/mnist")
+    print(f"Start one process per node: torchrun --nproc-per-node {NODES} examples/torch_mnist.py --out runs/mnist")
     print(f"{graph}; what a process sends in a step, for images of 28 x 28:")
     for selector in METHODS[:-1]:
         vectors = Costs(peer.methods.parse(selector), None, graph.degree[:1]).vectors(1)
@@ -156,7 +156,7 @@ def explain() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train by each method in turn; rank 0 tells."""
+    """Train with each method in turn; rank 0 prints the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("methods", nargs="*", default=METHODS, help="such as 'dsgd[alpha=0.1]' and 'ddp[alpha=0.1]'")
     parser.add_argument("--out", type=Path, help="folder for mnist.csv and mnist.png")

@@ -1,9 +1,9 @@
-"""Copy the tables and pictures of a reproduction into the documentation.
+"""Copy the tables and figures of a reproduction into the documentation.
 
     python experiments/publish.py runs/figure1-a9a runs/figure2-a9a ...
 
-Each folder is what `peerdescent reproduce` wrote. Its CSV goes to `docs/reproduction` as it is, with a Markdown table
-of the same numbers, and so do its picture and the best parameters.
+Each folder was written by `peerdescent reproduce`. Its CSV file is copied to `docs/reproduction`, along with a Markdown
+table of the same numbers, the figure and the best parameters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DOCS = Path(__file__).parent.parent / "docs" / "reproduction"
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """A line a method: mean and deviation of the loss; the smallest mean of a column is bold."""
+    """A table with one row per method: mean and deviation of the loss; the smallest mean of a column is bold."""
     epochs = [name.removeprefix("loss@") for name in table.columns if name.startswith("loss@")]
     lines = ["| | " + " | ".join(f"{epoch} epochs" for epoch in epochs) + " |", "| --- |" + " --- |" * len(epochs)]
     for row in table.to_dict("records"):

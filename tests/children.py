@@ -1,4 +1,4 @@
-"""Child processes of tests: they start with the default signals, every wait has a limit, and none is left behind.
+"""Child processes of tests: they start with the default signals, every wait has a limit, and none outlives its test.
 
 `conftest` calls `restore_signals` once. After that any child has the default signals, however it is started.
 """
@@ -64,7 +64,7 @@ def until(condition: Callable[[], Any], limit: float = 60.0) -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody listens on."""
+    """A free port of the loopback address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What the tests of figures draw: traces, tables of sweeps, and the pixels of a picture."""
+"""Helpers for tests of figures: artificial traces, tables of sweeps, and the pixels of a figure."""
 
 import numpy as np
 import pandas as pd
@@ -24,13 +24,13 @@ def pixels(figure, path):
 
 
 def seeds(count=3, **changes):
-    """Traces of one method that differ in noise."""
+    """Traces of one method that differ in their noise."""
     rng = np.random.default_rng(0)
     return [make(0.3 + np.exp(-np.arange(20) / 5) * rng.uniform(0.5, 1.5, 20), **changes) for _ in range(count)]
 
 
 def grid(values=None, seeds=(0,), **axes):
-    """A table as `sweep` makes it, its rows not in order."""
+    """A table as `sweep` returns it, with its rows shuffled."""
     axes = axes or {"alpha": [1.0, 0.1, 10.0], "beta": [0.5, 0.01], "batch": [1, 4]}
     table = pd.MultiIndex.from_product([*axes.values(), seeds], names=[*axes, "seed"]).to_frame(index=False)
     values = np.random.default_rng(1).uniform(0.3, 0.7, len(table)) if values is None else values

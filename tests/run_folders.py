@@ -1,4 +1,4 @@
-"""Folders for reports to be about: traces and sweeps that nobody ran, and what a page holds."""
+"""Helpers for tests of reports: folders with artificial traces and sweeps, and the content of a page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def save_sweep(folder, table, method="gt-hsgd", **about):
 
 
 def small_sweep():
-    """Three hyperparameters; large steps diverge, and one corner was never run."""
+    """A sweep over three hyperparameters; large steps diverge, and one corner was not run."""
     rows = []
     for alpha, beta, batch in itertools.product([0.1, 0.5, 2.0, 8.0], [0.01, 0.1, 0.5], [1, 16]):
         if (beta, batch) != (0.5, 16):
@@ -58,7 +58,7 @@ def small_sweep():
 
 
 def contents(path):
-    """The JSON of a page, read by rules that know neither NaN nor infinity."""
+    """The JSON of a page, parsed strictly: NaN and infinity are errors."""
 
     def refuse(name):
         raise AssertionError(f"{name} is not JSON")
@@ -74,7 +74,7 @@ def words(path):
 
 
 def fill(folder):
-    """What a page may have to show: two methods over seeds, one alone, one that diverged, a sweep, an optimum."""
+    """Fill a folder with all that a page may show: several seeds, one seed, a diverged run, a sweep, an optimum."""
     for seed in range(3):
         fast = 0.3 + np.exp(-np.arange(21) / 2) * (1 + 0.2 * seed)
         trace("gt-hsgd[beta=0.01,alpha=0.5]", losses=fast, seed=seed).save(folder / "runs" / "GT-HSGD" / f"seed-{seed}")

@@ -1,4 +1,4 @@
-"""Short names for the values of arrays."""
+"""Checksums of arrays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def digest(*trees: Any) -> str:
-    """A short name for the values of all arrays in the trees, their shapes and their types.
+    """A checksum (8 hexadecimal digits) of all arrays in the trees: their values, shapes and types.
 
     >>> digest(np.zeros(2)) == digest([np.zeros(2)]), digest(np.zeros(2)) == digest(np.zeros(2, np.float32))
     (True, False)

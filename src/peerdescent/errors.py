@@ -1,4 +1,4 @@
-"""How the package says no: the value, the rule and the remedy, in one line."""
+"""Error messages of the package. Each says the value, the rule and the remedy, in one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def unknown(kind: str, value: object, known: Iterable[str]) -> ValueError:
-    """A ValueError for a name nobody knows, with the nearest known one.
+    """A ValueError for an unknown name. It suggests the closest known one and lists all of them.
 
     >>> print(unknown("topology", "rnig", ["ring", "star"]))
     unknown topology 'rnig': did you mean 'ring'? Known: ring, star
@@ -27,7 +27,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """`value` as an int of at least `least`, or a ValueError that names the argument; NumPy's integers will do.
+    """`value` as an int of at least `least`, or a ValueError that names the argument. NumPy integers are accepted.
 
     >>> whole("nodes", 20, least=1)
     20
@@ -38,8 +38,8 @@ def whole(name: str, value: Any, least: int) -> int:
 
 
 class NotFinite(ArithmeticError):
-    """A value that is not finite, with the node, step and stage it appeared at; `run` turns it into a status."""
+    """A value is not finite. The message has the node, step and stage; `run` turns this into the status `diverged`."""
 
 
 class PeerLost(ConnectionError):
-    """Another process is gone or silent; the message names its rank, and the step."""
+    """Another process has ended or does not answer. The message has its rank and the step."""

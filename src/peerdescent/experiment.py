@@ -23,7 +23,7 @@ from peerdescent.engines import registry
 from peerdescent.errors import require, unknown
 
 EPOCHS = 30.0
-"""The length of a run for which neither epochs nor steps are given."""
+"""The default length of a run, when neither epochs nor steps are given."""
 _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Path: "text"}
 
 
@@ -45,8 +45,8 @@ def _option(
 class Options:
     """The options of `peerdescent run` and `compare`, without the methods.
 
-    The metadata of a field are its `help` text and the `panel` of the help page that shows it, the `choices` or the
-    `least` value that it allows, and the default as `shown` to a reader.
+    The metadata of a field: its `help` text, the `panel` of the help page that shows it, the `choices` or the `least`
+    value that it allows, and the default as `shown` on the help page.
 
     >>> Options(topology="ring", nodes=8).nodes
     8
@@ -110,7 +110,7 @@ KINDS: dict[str, type] = {name: _kind(hint) for name, hint in get_type_hints(Opt
 
 
 def read(file: str | Path | None, key: str) -> dict[str, Any]:
-    """The values in a TOML file (none: none), by field name; `key` gives its methods: "method" or "methods"."""
+    """The values in a TOML file by field name; empty without a file. `key` for methods: "method" or "methods"."""
     if file is None:
         return {}
     path = Path(file)
@@ -131,7 +131,7 @@ def read(file: str | Path | None, key: str) -> dict[str, Any]:
 
 
 def _typed(name: str, value: Any, shown: str) -> Any:
-    """A value of a TOML file as its field has it; `shown` begins the message about a value of another type."""
+    """A value of a TOML file, converted to the type of its field; `shown` begins the message about a wrong type."""
     if name == "methods":
         listed = isinstance(value, list) and all(isinstance(item, str) for item in value)
         require(listed, f'{shown}: must be a list of texts, as in ["dsgd", "gt-hsgd[alpha=0.5]"]')
@@ -145,7 +145,7 @@ def _typed(name: str, value: Any, shown: str) -> Any:
 
 
 def settle(file: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
-    """The options that a file and the flags give together; a flag overrides the file.
+    """Combine the values of a file and of the flags. A flag overrides the file.
 
     >>> settle({"nodes": 8, "epochs": 5.0}, {"steps": 100}).steps
     100
@@ -163,7 +163,7 @@ def settle(file: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
 
 
 def build(options: Options, node: int | None = None) -> tuple[problems.Problem, networks.Network]:
-    """The problem and the network that the options describe; with `node`, the problem holds that node's data alone."""
+    """The problem and the network that the options describe. With `node`, the problem has only that node's data."""
     seed = options.seed if options.data_seed is None else options.data_seed
     network = networks.Network(networks.topology.build(options.topology, options.nodes), options.weights)
     data = datasets.load(
@@ -185,7 +185,7 @@ def _class(text: str) -> int | str:
 
 
 def text(options: Options, **methods: str | list[str]) -> str:
-    """The TOML file that gives the same run again; where its output goes is left to the flags.
+    """The options as TOML, so that `--config` repeats the run. Options about output are left out.
 
     >>> print(text(Options(nodes=8), method="dsgd").splitlines()[0])
     method = "dsgd"
@@ -199,5 +199,5 @@ def text(options: Options, **methods: str | list[str]) -> str:
 
 
 def write(path: Path, options: Options, **methods: str | list[str]) -> None:
-    """Write `text` to a file, in one move."""
+    """Write `text` to a file atomically."""
     files.write(path, text(options, **methods).encode())

@@ -1,4 +1,4 @@
-"""Files that are whole or not there at all."""
+"""Atomic writes of files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write all of a file or nothing: to a temporary file beside it, forced to disk, then renamed."""
+    """Write a file atomically: to a temporary file in the same folder, flushed to disk, then renamed."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    # A temporary file is readable by its owner alone; a result gets the permissions of any other new file.
+    # `mkstemp` makes a file that only its owner can read; a result gets the permissions of any other new file.
     mask = os.umask(0)
     os.umask(mask)
     os.chmod(temporary, 0o666 & ~mask)

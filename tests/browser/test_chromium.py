@@ -1,4 +1,4 @@
-"""The page of a report in a real browser: what a reader sees and can do, also where names are hostile."""
+"""The page of a report in a real browser: what a reader sees and can do, also with hostile names."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def driver():
     for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1200,900"):
         options.add_argument(f"--{argument}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(program))  # named, so that none is looked for elsewhere
+    driver = webdriver.Chrome(options=options, service=Service(program))  # given, so that Selenium does not search
     driver.set_page_load_timeout(120)
     driver.set_script_timeout(60)
     yield driver
@@ -54,7 +54,7 @@ def driver():
 
 
 class Page:
-    """A page that is open: what is drawn, and the hand that uses it."""
+    """An open page: access to what is drawn, and actions of a user."""
 
     def __init__(self, driver, path):
         self.driver = driver

@@ -1,4 +1,4 @@
-"""The command line as tests call it: in this process, in an empty folder, with what it answers."""
+"""Fixtures that call the command line in this process, in an empty folder, and capture its output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _empty_folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def peer(capsys):
-    """Call a command; the answer is its exit status and what it wrote."""
+    """Call a command; returns its exit status and its output."""
 
     def call(*arguments):
         with pytest.raises(SystemExit) as ended:
@@ -42,7 +42,7 @@ def peer(capsys):
 
 @pytest.fixture
 def refusal(peer):
-    """Call a command that has to be refused, in one line on standard error and with exit status 2; that line."""
+    """Call a command that must fail with one line on standard error and exit status 2; returns that line."""
 
     def call(*arguments):
         answer = peer(*arguments)

@@ -32,7 +32,7 @@ def test_a_file_may_give_whole_numbers_for_numbers():
 
 
 STRANGE = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
-"""Any text that a file in UTF-8 can hold."""
+"""Any text that a UTF-8 file can contain."""
 
 
 @given(data=STRANGE, folder=STRANGE, method=STRANGE, strength=st.floats(0, 1e300), steps=st.integers(1, 2**63 - 1))

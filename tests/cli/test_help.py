@@ -1,4 +1,4 @@
-"""Help pages, and what they may load."""
+"""Help pages, and which modules they may import."""
 
 import pytest
 import typer

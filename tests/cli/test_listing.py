@@ -1,4 +1,4 @@
-"""`network` and `list`."""
+"""The commands `network` and `list`."""
 
 from io import StringIO
 

@@ -1,4 +1,4 @@
-"""What the command line refuses: always one line on standard error that says what and why, and exit status 2."""
+"""Bad input on the command line: always one line on standard error that says what and why, and exit status 2."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`run` and `compare`."""
+"""The commands `run` and `compare`."""
 
 import json
 import os
@@ -120,7 +120,7 @@ def test_resume_equals_an_unbroken_run(peer):
     answer = peer("run", "--resume", "--out", "part", *SMALL[2:])
     assert answer.code == 0
     assert trace("part")["loss"].tolist() == trace("whole")["loss"].tolist()
-    assert trace("part")["seconds"].tolist()[:3] == before["seconds"].tolist()  # kept, not run again
+    assert trace("part")["seconds"].tolist()[:3] == before["seconds"].tolist()  # the first part was not run again
     assert tomllib.loads(Path("part/config.toml").read_text())["steps"] == 40
 
 
@@ -159,10 +159,10 @@ def test_ctrl_c_keeps_what_there_is():
     seen = b""
     with children.spawn([sys.executable, *words.split()], stderr=end, env=environment) as process:
         os.close(end)
-        limit = threading.Timer(100, process.kill)  # after which the reads below end, and the test fails
+        limit = threading.Timer(100, process.kill)  # then the reads below end, and the test fails
         limit.start()
         try:
-            while not re.search(rb"[1-9]%", seen):  # the bar: the run is under way
+            while not re.search(rb"[1-9]%", seen):  # the progress bar shows that the run has begun
                 seen += os.read(terminal, 4096)
             os.kill(process.pid, signal.SIGINT)
             shown = process.stdout.read()

@@ -1,4 +1,4 @@
-"""`tune`, and `report` and `plot` of what it and `run` leave."""
+"""The command `tune`, and `report` and `plot` of the results of `tune` and `run`."""
 
 from __future__ import annotations
 

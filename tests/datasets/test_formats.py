@@ -1,4 +1,4 @@
-"""Files of every format, good and bad, the scaling of columns and rows, and the cache of what was parsed."""
+"""Files of every format, valid and invalid, the scaling of columns and rows, and the cache of parsed data."""
 
 import dataclasses
 import gzip
@@ -18,7 +18,7 @@ def cache_folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def no_parsing(monkeypatch):
-    """Call it to make every reader fail: what still loads comes from the cache."""
+    """A function that makes every reader fail, so that only cached data can be loaded."""
 
     def forbid(*_, **__):
         raise AssertionError("parsed again")

@@ -1,4 +1,4 @@
-"""Dataset, its partitions (what every division of rows over nodes must keep), and planted sets."""
+"""`Dataset`, its partitions (what every division of rows over nodes must satisfy), and synthetic sets."""
 
 import numpy as np
 import pytest
@@ -200,7 +200,7 @@ def test_bad_dataset(features, labels, message):
         Dataset(features, np.asarray(labels), "bad")
 
 
-# Planted sets.
+# Synthetic sets.
 
 
 @pytest.mark.parametrize("density", [1.0, 0.5, 0.25, 0.05, 1e-300])

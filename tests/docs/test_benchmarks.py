@@ -1,4 +1,4 @@
-"""The regression check of the benchmarks lets noise pass and fails a slow-down by two."""
+"""The regression check of the benchmarks passes under noise and fails for a slow-down by a factor of two."""
 
 from __future__ import annotations
 

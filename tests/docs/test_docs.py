@@ -1,7 +1,7 @@
-"""What the documentation shows is run, what it lists is complete, and what it links to exists.
+"""The documentation: its code runs, its lists are complete, and its links exist.
 
-A ```python block is executed, or run as a doctest where it has prompts; the blocks of a file share their names. A block
-is left out only after a line `<!-- skip: reason -->`.
+A ```python block is executed, or run as a doctest if it has prompts. The blocks of a file share one namespace. A block
+is skipped only after a line `<!-- skip: reason -->`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def named(page: Path) -> str:
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch, tmp_path_factory):
-    """A folder to write to, a cache of its own, and registries that are put back."""
+    """A folder to write to, with its own cache; registries are restored afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PEERDESCENT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
     monkeypatch.delenv("PEERDESCENT_DATA", raising=False)
@@ -81,7 +81,7 @@ def test_python_blocks_run(page, elsewhere):
     for block in blocks(page, "python"):
         if ">>> " in block.text:
             test = doctest.DocTestParser().get_doctest(block.text, names, named(page), str(page), block.line)
-            test.globs = names  # the parser made a copy, and later blocks want what this one defines
+            test.globs = names  # the parser made a copy, and later blocks use what this one defines
             told: list[str] = []
             doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=told.append, clear_globs=False)
             assert not told, "".join(told)
@@ -114,7 +114,7 @@ def test_shell_lines_of_the_readme_run(elsewhere):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=named)
 def test_command_lines_are_understood(page, elsewhere):
-    """Flags, choices and methods of every line shown, without running it."""
+    """The flags, choices and methods of every command line are valid; the commands are not run."""
     group = typer.main.get_command(cli.app)
     for line in commands(page):
         words = shlex.split(re.split(r" [|>] ", line)[0])[1:]

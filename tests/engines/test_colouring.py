@@ -1,4 +1,4 @@
-"""The colouring of messages: proper, complete and with no more rounds than there must be."""
+"""The colouring of messages: proper, complete and with the least number of rounds."""
 
 from __future__ import annotations
 

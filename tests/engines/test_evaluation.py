@@ -1,4 +1,4 @@
-"""What a record evaluates, and what a process need not do again: metrics by parts, and programs kept on disk."""
+"""The evaluation of records in parts, and the cache of compiled programs on disk."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def iterates(kind, members, problem, network):
     ("name", "blocks"),
     [
         *((name, False) for name in METHODS),
-        # These three have all that differs.
+        # These three cover all cases of the code for several tiles.
         *((name, True) for name in ("gt-hsgd", "d-get", "gt-sarah")),
     ],
 )
@@ -87,7 +87,7 @@ def test_what_it_does_not_support_is_left_to_the_plain_program():
     assert not kernel.supports(method, small_logistic(nodes=100), ring, single)
 
     class elsewhere(peer.estimators.sgd):
-        """Asks for a gradient at a vector that is not of the state."""
+        """Takes a gradient at a vector that is not in the state."""
 
         def step(self, x, memory, net):
             return net.grad(0.5 * x, net.sample(self.batch)), ()
@@ -95,7 +95,7 @@ def test_what_it_does_not_support_is_left_to_the_plain_program():
     assert not kernel.supports(peer.compose(elsewhere(), peer.fusions.tracking()), logistic, RING, single)
 
     class literal(peer.estimators.sgd):
-        """Asks for a sample of a size that is no parameter."""
+        """Draws a sample whose size is not a parameter."""
 
         def step(self, x, memory, net):
             return net.grad(x, net.sample(2)), ()
@@ -104,7 +104,7 @@ def test_what_it_does_not_support_is_left_to_the_plain_program():
 
     @dataclass(frozen=True)
     class gossip(peer.fusions.consensus):
-        """Mixes several times: a size that shapes the program."""
+        """Mixes several times: a size that changes the program."""
 
         rounds: int = size(3)
 

@@ -1,4 +1,4 @@
-"""What a method does, found from its own text."""
+"""Outlines: what a method does, recorded from its own code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_the_outline_of_gt_hsgd():
     # One sample at x_t (leaf 0) and at x_{t-1} (leaf 1), then y and x are mixed.
     assert found.step == [Drawn(0, 4), Gradient(0, 0, Drawn(0, 4)), Gradient(1, 1, Drawn(0, 4)), Mix(), Mix()]
     assert found.requests == ((0, 4),)
-    assert found.twins == (0, 1, 2, 3, 2)
+    assert found.aliases == (0, 1, 2, 3, 2)
     assert found.slots == 2
     assert not found.takes_exact
     assert not found.has_numbers
@@ -38,14 +38,14 @@ def test_a_gradient_at_a_vector_of_the_same_iteration_has_no_leaf():
 
 
 def test_leaves_that_are_equal_at_first_only_are_told_apart():
-    """After iteration 0 both are x_0; a gradient at the second must not be taken for one at the first."""
+    """After iteration 0 both are x_0, but a gradient at the second is not one at the first."""
 
     def step(state, net):
         x, anchor = state
         return x - net.grad(anchor, net.sample(1)), anchor
 
     found = outline(peer.Method(lambda x, net: (x, x), step))
-    assert found.twins == (0, 1)
+    assert found.aliases == (0, 1)
     assert [g.leaf for g in found.gradients] == [1]
 
 

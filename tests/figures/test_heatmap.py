@@ -1,4 +1,4 @@
-"""Heat maps of tunings: every cell is what a table says, and special cells look special."""
+"""Heat maps of tunings: every cell shows the value in the table, and cells without a value look different."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every cell of estimator x fusion, over every problem and three networks or more: what any user may rely on."""
+"""Properties of every pair of estimator and fusion, on every problem and at least three networks."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_cell(estimator, fusion, problem, network, problems):
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_steps_are_pure(estimator, fusion, problems):
-    """A step changes nothing it was given, and gives the same again; over NumPy, where mutation would be possible."""
+    """A step does not change its arguments, and is deterministic; with NumPy, where mutation would be possible."""
     method, problem, network = cell(estimator, fusion), problems["quadratic"], NETWORKS["ring"]
     with jax.enable_x64(True):
         engine = debug.Debug(method, problem, network, 0, np.dtype("float64"))
@@ -94,7 +94,7 @@ def test_steps_are_pure(estimator, fusion, problems):
 
 
 class Tensors:
-    """A net over PyTorch-like vectors would do the same: here plain NumPy, no JAX, with one shared quadratic."""
+    """The five verbs in plain NumPy, without JAX, with one quadratic shared by all nodes."""
 
     def __init__(self, w, t):
         self.w, self.t = w, t
@@ -127,7 +127,7 @@ def test_the_same_text_runs_over_plain_numpy(estimator, fusion):
 
 
 def test_methods_import_no_framework():
-    """The heart is arithmetic and five verbs: no framework is imported by the files that hold it."""
+    """Methods are arithmetic and five verbs: their modules import no framework."""
     for path in (Path(peer.__file__).parent / "methods").glob("*.py"):
         tree = ast.parse(path.read_text())
         imported = {
@@ -141,7 +141,7 @@ def test_methods_import_no_framework():
 
 
 def test_samples_after_every_do_not_depend_on_the_side_taken():
-    """A method that samples after `every` draws the same there on all engines, though the sides draw differently."""
+    """A method that samples after `every` draws the same there on all engines, though the branches draw differently."""
     problem, network = PROBLEMS["logistic"](), NETWORKS["ring"]
 
     def init(x, net):

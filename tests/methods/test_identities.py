@@ -1,4 +1,4 @@
-"""What the mathematics says must hold exactly: means, special cases, the complete graph, one node."""
+"""Identities that hold exactly: means, special cases, the complete graph, one node."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_hybrid_with_beta_zero_is_spider_that_never_restarts(problem):
 
 
 def centralised(kind, problem, steps, alpha=0.3, seed=0):
-    """One machine that sees the batches of all nodes: x <- x - alpha v, written out with no code of the methods."""
+    """One machine that uses the batches of all nodes: x <- x - alpha v, without any code of the methods."""
     rows = np.asarray(problem.data.rows, dtype=float)
 
     def g(x, t, batch):
@@ -86,7 +86,7 @@ def centralised(kind, problem, steps, alpha=0.3, seed=0):
 @pytest.mark.parametrize("estimator", [sgd(2), hybrid(0.1, 1, 4), spider(5, 1, 4)], ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("fusion", [tracking(0.3), consensus(0.3, atc=True), exact_diffusion(0.3)])
 def test_complete_graph_is_the_centralised_method(estimator, fusion):
-    """With W = 11'/n every node holds what one machine with all the batches would."""
+    """With W = 11'/n every node has the iterates of one machine that uses all the batches."""
     problem = small_logistic()
     expected = centralised(type(estimator).__name__, problem, 40)
     for state, x in zip(states(peer.compose(estimator, fusion), problem, complete, 40), expected, strict=True):
@@ -110,7 +110,7 @@ def test_one_node_is_the_method_of_one_machine(estimator, fusion):
 
 
 def test_sarah_correction_is_not_zero():
-    """The mistake to guard against: x_{t-1} overwritten before it is used makes the correction vanish."""
+    """The correction would vanish if x_{t-1} were overwritten before it is used."""
     problem = small_logistic()
     kept = states(peer.methods.gt_hsgd(0.5, beta=0.1), problem, ring, 20)
     for older, newer in pairwise(kept):

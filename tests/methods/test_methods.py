@@ -1,4 +1,4 @@
-"""Named methods and selectors: names, defaults, parameters, and what is refused."""
+"""Named methods and selectors: names, defaults, parameters, and errors."""
 
 from __future__ import annotations
 

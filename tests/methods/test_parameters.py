@@ -119,7 +119,7 @@ def test_defaults_of_named_methods_are_those_that_parts_declare():
 
 
 def test_a_registered_estimator_is_tuned_over_its_own_parameter(monkeypatch):
-    """The estimator of CONTRIBUTING.md: nothing else is told of `rho`."""
+    """The estimator of CONTRIBUTING.md: `rho` is declared in the estimator and nowhere else."""
 
     @dataclass(frozen=True)
     class momentum(Part):
@@ -156,10 +156,10 @@ def test_grids_in_units_of_other_parameters():
 
 
 def test_no_name_of_a_parameter_stands_elsewhere():
-    """Outside estimators, fusions and named methods nobody knows a hyperparameter by its name.
+    """No code outside estimators, fusions and named methods has the name of a hyperparameter.
 
-    The theory of GT-HSGD and its commands are about alpha, beta and b_0 themselves, and alpha is also matplotlib's word
-    for transparency.
+    Exceptions: the theory of GT-HSGD and its commands are about alpha, beta and b_0, and alpha is also matplotlib's
+    name of transparency.
     """
     names = {name for kind in PARTS.values() for name in declared(kind)}
     home = Path(peer.__file__).parent

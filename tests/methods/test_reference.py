@@ -1,4 +1,4 @@
-"""Every named method against naive per-node loops, written from the mathematics; only the draws are the package's."""
+"""Every named method against naive loops over nodes, written from the formulas; only the samples are the package's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NODES, STEPS, STRENGTH = 6, 200, 0.01
 
 
 class Nodes:
-    """Node-by-node arithmetic: the oracle of non-convex logistic regression, and the sum over neighbours."""
+    """Arithmetic node by node: the oracle of non-convex logistic regression, and the sum over neighbours."""
 
     def __init__(self, problem, w, seed):
         self.rows, self.n = np.asarray(problem.data.rows, dtype=float), problem.nodes
@@ -132,7 +132,7 @@ def test_method_equals_naive_loops(name, topology):
         with pytest.raises(ValueError, match=f"{name} needs a symmetric weight matrix; directed-exponential is not"):
             peer.run(method, problem, network, steps=2)
         return
-    # Exact diffusion is not made for a W that changes, and its iterates grow: compare while they are of size one.
+    # Exact diffusion needs a constant W. With another its iterates grow, so compare while they are of size one.
     steps = 20 if topology == "time-varying" and name in ("d2", "d-spider-sfo") else STEPS
     expected = naive(name, PARAMETERS[name], Nodes(problem, network.W, seed=5), steps)
     actual = [state.x for state in states(method, problem, network, steps, seed=5)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from peerdescent.networks import network as room
+from peerdescent.networks import network as module
 from peerdescent.networks import topology
 from peerdescent.networks.network import RULES, Network
 
@@ -244,10 +244,10 @@ def test_sequences_are_taken_exactly_where_their_product_contracts(n, period, da
 )
 def test_sparse_spectra_equal_dense_ones(graph):
     network = Network(graph)
-    dense, thin = (room._disagreement(network.matrices, dense=dense) for dense in (True, False))
+    dense, thin = (module._disagreement(network.matrices, dense=dense) for dense in (True, False))
     assert thin == pytest.approx(dense, abs=1e-10)
     if network.is_symmetric:
-        dense, thin = (room._smallest_eigenvalue(network.matrices[0], dense=dense) for dense in (True, False))
+        dense, thin = (module._smallest_eigenvalue(network.matrices[0], dense=dense) for dense in (True, False))
         assert thin == pytest.approx(dense, abs=1e-7)
 
 

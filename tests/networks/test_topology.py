@@ -1,4 +1,4 @@
-"""Topologies: who is joined to whom, at every size, and the networks they make with default weights."""
+"""Topologies: their edges at every size, and their networks with default weights."""
 
 import math
 

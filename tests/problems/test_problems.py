@@ -1,4 +1,4 @@
-"""The oracles: finite differences, unbiasedness, sums over samples, and what is known in closed form."""
+"""Oracles: finite differences, unbiasedness, sums over samples, and closed forms."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_bad_problems_are_refused(build, message):
 
 
 def sparse_and_dense(monkeypatch, **options):
-    """The same problem with rows held by their nonzeros, and as a dense array."""
+    """The same problem with sparse rows, and with a dense array."""
     from peerdescent.problems.regression import Nonzeros
 
     data = peer.datasets.synthetic(60, 400, density=0.01, seed=2)

@@ -1,6 +1,6 @@
-"""The optimizer for PyTorch: it is the method itself, on whatever model, in processes that talk to neighbours only.
+"""The PyTorch optimizer: it runs the method itself, for any model, in processes that communicate with neighbours only.
 
-What needs processes is done by `torch_worker` in four of them, started once; the tests look at what they saw.
+`torch_worker` runs in four processes, which are started once. The tests check the results that they wrote.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def problem():
 
 @pytest.fixture(scope="module")
 def seen(problem, tmp_path_factory):
-    """What each of four processes saw, (NODES, ...) by name."""
+    """The results of four processes (NODES, ...), by name."""
     folder = tmp_path_factory.mktemp("torch")
     slopes = np.stack([problem.stochastic_grads(np.zeros(P), draw=t) for t in range(STEPS)])
     np.savez(folder / "inputs.npz", matrices=problem.data.matrix, slopes=slopes)
@@ -78,7 +78,7 @@ def test_all_start_from_what_rank_0_has(seen):
     for name in names:
         before, after = seen[f"before {name}"], seen[f"after {name}"]
         assert np.array_equal(after, np.broadcast_to(before[0], before.shape)), name
-        constant = name in ("1.weight", "1.bias", "1.running_var")  # as PyTorch starts them
+        constant = name in ("1.weight", "1.bias", "1.running_var")  # PyTorch's initial values
         assert constant or not np.array_equal(before, after), name
 
 
@@ -88,7 +88,7 @@ def test_both_points_see_one_mask_and_one_set_of_buffers(seen):
     assert np.array_equal(here, there)
     drawn = np.concatenate([first[:, None], here], axis=1)
     assert len(np.unique(drawn.reshape(-1, 64), axis=0)) == NODES * 6, "masks repeat"
-    # With beta = 0 the two gradients cancel, so the estimate stays what it was: twice the first mask.
+    # With beta = 0 the two gradients cancel, so the estimate does not change: it is twice the first mask.
     assert np.array_equal(seen["estimates"], np.repeat(2.0 * first[:, None], 6, axis=1))
     assert (seen["dropped"] == 6).all()
 
@@ -182,7 +182,7 @@ def test_layouts_do_not_matter(seen):
         "rank": "the state is of rank 9, and this is rank .: every process saves and loads its own",
         "method": "the state is of gt-hsgd, and this optimizer runs d2: make it with the method of the state",
         "resumed": "step is '0' in one, '2' in the other",
-        "twice": "draws two samples in one step, .* use a method that draws one a step",
+        "twice": "draws two samples in one step, .* use a method that draws one per step",
         "rate": "lr = nan: must be finite and not negative",
     }.items(),
 )

@@ -1,4 +1,4 @@
-"""What a report finds in a folder and says about it, all but how it looks."""
+"""The content of a report about a folder, without its appearance."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_damaged_files_are_named(file, text, message, tmp_path):
 
 def test_the_page_goes_where_it_is_asked_to(tmp_path):
     folder = trace().save(tmp_path / "runs")
-    shutil.rmtree(folder / "checkpoint")  # which a report has no use for
+    shutil.rmtree(folder / "checkpoint")  # a report does not need it
     config.write(folder / "config.toml", config.Options(topology="ring", nodes=6), method="dsgd")
     assert report.write(folder) == folder / "report.html"
     asked = report.write(str(folder), str(tmp_path / "new" / "page.html"))
@@ -142,7 +142,7 @@ def test_without_an_optimum_there_is_no_gap(tmp_path):
 
 
 def with_accuracy(*args, described=True, **changes):
-    """A trace with a column of the user's own, described or not."""
+    """A trace with a user's own metric, with or without its description."""
     found = trace(*args, **changes)
     table = found.table.assign(accuracy=np.linspace(0.1, 0.9, len(found.table)) + 0.01 * found.identity.seed, x=2e6)
     accuracy = Metric("accuracy", "accuracy $a$", "test accuracy", log=True, format=".1%")

@@ -1,4 +1,4 @@
-"""The page as a file: hostile names stay text, and nothing but its own scripts may run. A browser is not needed."""
+"""The page as a file: hostile names stay text, and only its own scripts may run. No browser is needed."""
 
 import base64
 import hashlib

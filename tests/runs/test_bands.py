@@ -1,4 +1,4 @@
-"""Several seeds on a common grid: the one function behind curves of figures and of reports."""
+"""Values of several seeds at common points, for the curves of figures and reports."""
 
 import numpy as np
 import pandas as pd

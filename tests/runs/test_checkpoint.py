@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, and a run that is broken off goes on from one bit for bit, on any engine."""
+"""Checkpoints: written atomically, and an interrupted run continues from one bit for bit, on any engine."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_run_goes_on_from_its_checkpoint_bit_for_bit(tmp_path, engine):
     broken = peer.run(method, problem, network, **options, checkpoint=tmp_path, progress=Spy(interrupt_at=20))
     assert broken.steps == 20
     assert checkpoint.steps(tmp_path)[0] == 20
-    # The newest is damaged: the run goes on from the one before.
+    # The newest is damaged, so the run continues from the one before.
     newest = max(checkpoint._named(tmp_path))[1]
     newest.write_bytes(newest.read_bytes()[:-1])
     spy = Spy()

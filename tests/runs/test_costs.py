@@ -1,4 +1,4 @@
-"""The costs: counted gradients, rounds and bytes equal the table of costs, and the verbs really called."""
+"""Costs: gradients, rounds and bytes of a run equal the table of costs, and the verbs that are really called."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_bytes_follow_degree_precision_and_time():
 
 
 class Counting(debug.Net):
-    """The verbs of the debug engine, counting what is really computed."""
+    """The verbs of the debug engine, which count what is really computed."""
 
     def grad(self, x, sample):
         self.engine.counted["gradients"] += len(sample[0])
@@ -137,21 +137,21 @@ def test_a_long_period_is_not_tabulated_beyond_need():
 
 
 def test_vectors_that_are_always_equal_are_found():
-    def twins(method):
-        return outline(method).twins
+    def aliases(method):
+        return outline(method).aliases
 
-    assert twins(peer.methods.gt_hsgd()) == (0, 1, 2, 3, 2), "the v of the estimator is the v of the tracker"
-    assert twins(peer.methods.d_get()) == (0, 1, 2, 3, 2), "also when it comes out of an every"
-    assert twins(peer.methods.gt_dsgd()) == (0, 1, 2)
-    assert twins(peer.methods.d_spider_sfo()) == (0, 1, 2, 1, 2), "previous x and v are remembered twice"
+    assert aliases(peer.methods.gt_hsgd()) == (0, 1, 2, 3, 2), "the v of the estimator is the v of the tracker"
+    assert aliases(peer.methods.d_get()) == (0, 1, 2, 3, 2), "also when it comes out of an every"
+    assert aliases(peer.methods.gt_dsgd()) == (0, 1, 2)
+    assert aliases(peer.methods.d_spider_sfo()) == (0, 1, 2, 1, 2), "previous x and v are remembered twice"
     equal_at_first = peer.Method(lambda x, net: (x, x), lambda s, net: (s[0] + s[1], s[1]))
-    assert twins(equal_at_first) == (0, 1)
+    assert aliases(equal_at_first) == (0, 1)
     equal_later = peer.Method(lambda x, net: (x, x + x), lambda s, net: (s[0], s[0]))
-    assert twins(equal_later) == (0, 1)
+    assert aliases(equal_later) == (0, 1)
     one_sided = peer.Method(
         lambda x, net: (x, x), lambda s, net: (s[0], net.every(3, lambda: s[0] + s[1], lambda: s[0]))
     )
-    assert twins(one_sided) == (0, 1), "equal on one side of every only"
+    assert aliases(one_sided) == (0, 1), "equal on one side of every only"
 
 
 def test_epochs_are_a_budget():

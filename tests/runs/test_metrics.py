@@ -22,7 +22,7 @@ def largest(x_mean, x, problem):
 @pytest.mark.parametrize("engine", ["stacked", "debug"])
 @pytest.mark.parametrize("kind", PROBLEMS)
 def test_the_columns_are_what_the_definitions_say(engine, kind):
-    """From the iterates and the problem's own float64 functions, written out here."""
+    """The definitions are written out here, with the iterates and the problem's own float64 functions."""
     problem = PROBLEMS[kind]()
     trace = peer.run(GT, problem, RING, steps=9, record=[4, 9], engine=engine, precision=64)
     x, last = trace.x, trace.table.iloc[-1]

@@ -1,4 +1,4 @@
-"""Results that are already computed say what they are about, and are given back to nobody else."""
+"""The store of computed results: results are returned only if the facts about them agree."""
 
 from __future__ import annotations
 

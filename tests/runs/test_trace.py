@@ -1,4 +1,4 @@
-"""What a run leaves: interrupted, resumed, saved and loaded, and the output of Algorithm 1."""
+"""Traces: interrupted, resumed, saved and loaded; and the output of Algorithm 1."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_x_tilde_is_the_iterate_that_was_chosen(seed):
 
 
 def test_interruption_during_evaluation_leaves_the_record_before(monkeypatch):
-    """Whatever the moment of Ctrl-C, table, iterates, state and x_tilde belong to one and the same step."""
+    """Whenever Ctrl-C comes, table, iterates, state and x_tilde belong to the same step."""
     from peerdescent.engines.stacked import Stacked
 
     problem, evaluate, calls = small_logistic(), Stacked.evaluate, []

@@ -1,4 +1,4 @@
-"""Runs of many seeds kept whole, the paper's inequalities on them, and a verdict: what `test_lemmas` works with."""
+"""For `test_lemmas`: all iterates of runs with many seeds, the paper's inequalities on them, and a verdict."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ DOUBT = 1e-6
 
 
 def verdict(left: np.ndarray, right: np.ndarray, *, sure: bool = False) -> str:
-    """Whether left <= right (seeds, times): "holds", "fails", or "open" where the seeds do not decide.
+    """Whether left <= right (seeds, times): "holds", "fails", or "open" if the seeds do not decide.
 
     `sure` inequalities must hold for every seed and time, up to rounding. The others are about expectations: each time
     has an interval for the mean of left - right, and by Bonferroni all of them are true together with probability
-    1 - `DOUBT` on either side (normal approximation to the mean over a hundred seeds or more). "holds" asks all
-    intervals to lie below zero, "fails" one of them to lie above: either word is a finding, and noise gives neither.
+    1 - `DOUBT` on either side (normal approximation to the mean over a hundred seeds or more). "holds" requires that
+    all intervals lie below zero, "fails" that one of them lies above. Noise alone gives neither.
     """
     excess = left - right
     rounding = 1e-9 * np.abs(right) + 1e-20  # the latter for squares of what is zero, among numbers around 1
@@ -71,7 +71,7 @@ def minimum(problem) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A problem, a network, and the parameters that the lemmas are told; a broken method may disregard them."""
+    """A problem, a network, and the parameters that the lemmas use; a broken method may ignore them."""
 
     problem: peer.problems.Problem
     network: peer.Network
@@ -102,7 +102,7 @@ class Setting:
         return self.problem.loss(x) - (self.problem.loss(minimum(self.problem)) if quadratic else 0.0)
 
     def run(self, steps: int = 40, seeds: int = 1000, *, x0=0.0, estimator=hybrid, fusion=tracking) -> Run:
-        """Iterations 0, ..., steps for every seed below `seeds`, by the package's own method text in one program."""
+        """Iterations 0, ..., steps for every seed below `seeds`, with the package's own methods in one program."""
         method = peer.compose(estimator(self.beta, 1, self.initial_batch), fusion(self.alpha))
         with jax.enable_x64(True):
             x0 = jnp.broadcast_to(jnp.asarray(x0, float), (self.n, self.problem.dimension))
@@ -113,7 +113,8 @@ class Setting:
         return Run(self, *(np.asarray(a) for a in kept))
 
 
-# Dozens of programs that each run for a fraction of a second: the time goes into compiling, so little is optimised.
+# There are dozens of programs that run for a fraction of a second each. Compilation takes most of the time, so the
+# compiler's optimisation is off.
 @partial(jax.jit, static_argnums=(0, 1), compiler_options={"xla_backend_optimization_level": 0})
 def _record(program, steps, numbers, data, weights, seeds, x0):
     method = program.method.replace(**numbers)

@@ -53,7 +53,7 @@ NETWORKS = {
     "complete": peer.Network(peer.topology.complete(N)),
 }
 EQUAL = peer.Network(np.full((N, N), 0.75 / N) + 0.25 * np.eye(N))
-"""W - J shrinks all that it does not annul by lam = 1/4: Lemma 1(a) is an equality, and what follows is tight."""
+"""The nonzero singular values of W - J all equal lam = 1/4: Lemma 1(a) is an equality, and what follows is tight."""
 
 
 def uneven():
@@ -75,7 +75,7 @@ def even(unlike: float = 1.0, noise: float = 1.0):
 PROBLEMS = {"quadratic": uneven(), "logistic": small_logistic(N, features=P, strength=0.05)}
 
 
-# Broken methods: what a slip of the pen in the package's own estimator and fusion would make of them.
+# Broken methods: the package's own estimator and fusion, each with one typical mistake.
 
 
 class uncorrected(hybrid):
@@ -294,7 +294,7 @@ def test_lemma_6_on_random_sequences(lemma, rng):
 
 @pytest.mark.parametrize(("lemma", "parts"), [(lemma_6_first, "VRQC"), (lemma_6_second, "VRC")])
 def test_lemma_6_is_tight_in_every_part(lemma, parts):
-    """Sequences that shrink by 0.99 fail a lemma that is told 0.9895, whichever part feeds them."""
+    """Sequences that shrink by 0.99 violate the lemma with 0.9895, in each of its parts."""
     q, times = np.full((1, 1), 0.99), 6000
     for part in parts:
         given = {"V": np.zeros((1, 1)), "R": np.zeros((1, times)), "Q": np.zeros((1, times)), "C": np.zeros((1, 1))}

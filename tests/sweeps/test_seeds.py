@@ -1,4 +1,4 @@
-"""A sweep's table by configuration: one rule for sweeps, figures and reports."""
+"""Statistics of a sweep's table over seeds, shared by sweeps, figures and reports."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Sweeps: many configurations in one program equal as many runs, whatever the pieces, seeds and interruptions."""
+"""Sweeps: many configurations in one program equal single runs, for all pieces, seeds and interruptions."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def test_all_problems_and_networks(problem, topology):
         assert trace.table["loss"].tolist()[1:] == pytest.approx([row["loss@5"], row["loss"]], rel=1e-12)
 
 
-@pytest.mark.parametrize("room", [1, 5, 1000])
+@pytest.mark.parametrize("capacity", [1, 5, 1000])
 @pytest.mark.parametrize("seed", [3, [0, 3, 4, 8, 9]])
-def test_pieces_and_seeds_change_nothing(room, seed, monkeypatch):
+def test_pieces_and_seeds_change_nothing(capacity, seed, monkeypatch):
     problem = small_logistic()
     grid = {"alpha": [0.1, 0.2, 0.4], "period": [2, 5], "batch": [1, 2]}
-    monkeypatch.setattr(fleet.Fleet, "_room", lambda *_: room)
+    monkeypatch.setattr(fleet.Fleet, "_capacity", lambda *_: capacity)
     table = peer.sweep("d-get", grid, problem, RING, epochs=5, seed=seed, precision=64)
     assert len(table) == 12 * np.size(seed)
     for row in table.to_dict("records")[:: len(table) // 6]:
@@ -84,7 +84,7 @@ def test_pieces_and_seeds_change_nothing(room, seed, monkeypatch):
 
 def test_pieces_are_even_and_hold_everyone_once():
     method = peer.methods.gt_hsgd()
-    for count, seeds, room, workers in [
+    for count, seeds, capacity, workers in [
         (32, 1, 26, 2),
         (33, 1, 16, 2),
         (7, 3, 4, 2),
@@ -97,12 +97,12 @@ def test_pieces_are_even_and_hold_everyone_once():
     ]:
         members = [fleet.Member(method.replace(alpha=0.1 + k), s, (5,)) for k in range(count) for s in range(seeds)]
         ship = fleet.Fleet(members, small_logistic(), RING, np.zeros((6, 5)), np.float32)
-        ship._room = lambda *_, room=room: room
+        ship._capacity = lambda *_, capacity=capacity: capacity
         pieces = ship.pieces(workers)
         assert sorted(k for piece in pieces for k in piece.ravel()) == list(range(count * seeds))
-        assert all(piece.size <= room for piece in pieces)
+        assert all(piece.size <= capacity for piece in pieces)
         assert len(pieces) >= min(workers, count * seeds)
-        assert len(pieces) <= max(2 * workers, -(-count * seeds // room) * 2), "no smaller than they need be"
+        assert len(pieces) <= max(2 * workers, -(-count * seeds // capacity) * 2), "no smaller than they need be"
         for piece in pieces:
             assert all(len({members[k].seed for k in row}) == 1 for row in piece), "a row is one seed"
             assert all(len({members[k].method.parameters["alpha"] for k in column}) == 1 for column in piece.T)
@@ -112,7 +112,7 @@ def test_longer_configurations_share_a_piece_with_their_like():
     periods = [1, 2, 50, 60]
     members = [fleet.Member(peer.methods.d_get(period=q), 0, (q,)) for q in [50, 1, 60, 2]]
     ship = fleet.Fleet(members, small_logistic(), RING, np.zeros((6, 5)), np.float32)
-    ship._room = lambda *_: 2
+    ship._capacity = lambda *_: 2
     assert [[members[k].marks[0] for k in piece[0]] for piece in ship.pieces()] == [periods[2:], periods[:2]]
 
 
@@ -195,7 +195,7 @@ def test_precision_is_said_and_kept():
 
 
 def program_text():
-    """The products of a sweep's program, as the compiler gets them, for a caller who asked for less."""
+    """The matrix products in a sweep's program, when the caller's default precision is lower."""
     seen = []
     real = compiled._advance.lower
 
@@ -244,7 +244,7 @@ def test_one_method_at_a_time_chosen_by_text_or_not():
 
 
 class dropping(peer.estimators.sgd):
-    """Asks for a gradient on one side of an `every` and does not use it."""
+    """Takes a gradient in one branch of an `every` and does not use it."""
 
     def step(self, x, memory, net):
         def then():

@@ -1,4 +1,4 @@
-"""The table of a sweep: saved as it grows, resumed, refused where it is another's, and the best of it."""
+"""The table of a sweep: saved as it grows, resumed, refused if it is of another sweep; and its best configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RING = peer.Network(peer.topology.ring(6))
 
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
     problem, grid = small_logistic(), {"alpha": [0.1, 0.2, 0.4], "period": [2, 7], "batch": [1, 3]}
-    monkeypatch.setattr(fleet.Fleet, "_room", lambda *_: 2)
+    monkeypatch.setattr(fleet.Fleet, "_capacity", lambda *_: 2)
     options = {"epochs": 5, "at": [1, 2], "seed": [0, 1]}
     whole = peer.sweep("d-get", grid, problem, RING, **options)
 
@@ -52,7 +52,7 @@ def test_an_interruption_at_once_leaves_nothing_half_done(tmp_path):
 
 
 def test_the_table_is_saved_as_it_grows(tmp_path, monkeypatch):
-    monkeypatch.setattr(fleet.Fleet, "_room", lambda *_: 1)
+    monkeypatch.setattr(fleet.Fleet, "_capacity", lambda *_: 1)
     lengths = []
 
     class Reader(Spy):

@@ -1,4 +1,4 @@
-"""Tuning: the winner is the best of its grid, halving is cheaper, and fresh seeds are fresh."""
+"""Tuning: the winner is the best of its grid, halving is cheaper, and the winner is run with other seeds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_halving_gives_all_a_ninth_and_the_last_everything():
     assert halved.table.groupby("rung")["epoch"].max().tolist() == pytest.approx([2, 6, 18])
     assert halved.selector == whole.selector
     assert halved.loss == pytest.approx(whole.loss, rel=1e-5)
-    spent = halved.table["epoch"].sum() + 2 * 3 + 6  # what the promoted had spent before
+    spent = halved.table["epoch"].sum() + 2 * 3 + 6  # the epochs of promoted configurations on earlier rungs
     assert spent < 0.4 * whole.table["epoch"].sum()
 
 

@@ -1,7 +1,7 @@
-"""What the command line shows: results on standard output, everything else on standard error.
+"""Output of the command line: results on standard output, everything else on standard error.
 
-Rich is imported inside functions, so that importing this module is quick. It leaves out colours and animation by
-itself where the output is not a terminal.
+Rich is imported inside functions, so that importing this module is fast. It omits colours and animation if the output
+is not a terminal.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 ROWS = 10
-"""Rows of a printed trace, besides the first."""
+"""Rows of a printed trace, after the first."""
 WIDTH = 140
-"""The width of a table that goes to a file or pipe."""
+"""The width of tables if the output is a file or a pipe."""
 WIDE = {"stationarity": 130, "gradients": 130, "epoch": 100, "rounds": 100}
-"""The least width at which a comparison shows these columns, which others nearly imply."""
+"""The least width at which a comparison shows these columns, which nearly follow from other columns."""
 
 
 def make(stderr: bool = False) -> Console:
-    """A console as wide as the terminal, or `WIDTH` wide where there is none."""
+    """A console with the width of the terminal, or `WIDTH` without a terminal."""
     from rich.console import Console
 
     terminal = "COLUMNS" in os.environ or any(
         stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr) if stream
     )
-    # Without markup, since [alpha=0.5] is a parameter and not a colour.
+    # Without markup, since Rich would read [alpha=0.5] as a style.
     return Console(stderr=stderr, highlight=False, markup=False, width=None if terminal else WIDTH)
 
 
 def say(text: str, word: str = "") -> None:
-    """One line on standard error, after a coloured word such as "error"."""
+    """Print one line on standard error, after a coloured word such as "error"."""
     from rich.text import Text
 
     line = Text(" ".join(text.split()))
@@ -53,7 +53,7 @@ def say(text: str, word: str = "") -> None:
 
 @contextlib.contextmanager
 def waiting(text: str, quiet: bool) -> Iterator[Spinner | None]:
-    """A spinner on standard error while something takes its time; None where that is no terminal, or with `quiet`."""
+    """A spinner on standard error during a long operation; None without a terminal, or with `quiet`."""
     console = make(stderr=True)
     if quiet or not console.is_terminal:
         yield None
@@ -65,7 +65,7 @@ def waiting(text: str, quiet: bool) -> Iterator[Spinner | None]:
 
 
 class Compiled(Bar):
-    """A progress bar that takes over from a spinner when compilation is over."""
+    """A progress bar that replaces a spinner when compilation ends."""
 
     def __init__(self, spinner: Spinner) -> None:
         self._spinner = spinner
@@ -77,7 +77,7 @@ class Compiled(Bar):
 
 
 def result(form: str, frame: pd.DataFrame, layout: Callable[[pd.DataFrame, int], Table], **head: Any) -> None:
-    """Print a frame as CSV, as JSON (an object where `head` says what it is about) or as `layout` draws it."""
+    """Print a frame as CSV, as JSON (with `head`, an object that also has those facts), or as a table by `layout`."""
     if form == "table":
         console = make()
         console.print(layout(frame, console.width))
@@ -95,7 +95,7 @@ def result(form: str, frame: pd.DataFrame, layout: Callable[[pd.DataFrame, int],
 
 
 def trace(frame: pd.DataFrame, width: int) -> Table:
-    """About ten records of a trace."""
+    """A table of about ten records of a trace."""
     chosen = sorted({round(i * (len(frame) - 1) / ROWS) for i in range(ROWS + 1)})
     columns = [str(c) for c in frame.columns if c not in ("stationarity", "tracking")]
     shown = table(*columns, numbers=columns, gap=_gap(width))
@@ -105,7 +105,7 @@ def trace(frame: pd.DataFrame, width: int) -> Table:
 
 
 def comparison(frame: pd.DataFrame, width: int) -> Table:
-    """A row a method, the smallest loss marked."""
+    """A table with one row per method; the smallest loss is marked."""
     left_out = {"step", "tracking", "compile_seconds", *(c for c, least in WIDE.items() if width < least)}
     columns = [str(c) for c in frame.columns if c not in left_out]
     shown = table(*columns, numbers=columns[1:-1], gap=_gap(width))
@@ -121,7 +121,7 @@ def comparison(frame: pd.DataFrame, width: int) -> Table:
 
 
 def plain(frame: pd.DataFrame, width: int) -> Table:
-    """Every column and row."""
+    """A table of all columns and rows."""
     columns = [str(c) for c in frame.columns]
     shown = table(*columns, numbers=[c for c in columns if frame[c].dtype.kind in "if"], gap=_gap(width))
     for row in frame.to_dict("records"):
@@ -130,7 +130,7 @@ def plain(frame: pd.DataFrame, width: int) -> Table:
 
 
 def study(frame: pd.DataFrame, width: int) -> Table:
-    """A row a line of a figure: its losses as mean ± deviation."""
+    """A table with one row per line of a figure: its losses as mean ± deviation."""
     losses = [str(c) for c in frame.columns if str(c).startswith("loss@")]
     short = frame.drop(columns=[c for c in frame.columns if "@" in str(c)])
     for c in losses:
@@ -140,7 +140,7 @@ def study(frame: pd.DataFrame, width: int) -> Table:
 
 
 def table(*columns: str, numbers: Sequence[str] = (), gap: int = 2) -> Table:
-    """An empty table with a line under its head only; the columns in `numbers` are aligned to the right."""
+    """An empty table with a line under its header only; the columns in `numbers` are aligned to the right."""
     from rich import box
     from rich.table import Table
 
@@ -158,7 +158,7 @@ def title(column: str) -> str:
 
 
 def cell(column: str, value: Any) -> str:
-    """A value as the table shows it: a metric in its own format, other numbers with six digits."""
+    """A value as text for a table: metrics in their own format, other numbers with six digits."""
     if isinstance(value, str):
         return value.replace(",", ", ") if column == "method" else value
     if isinstance(value, bool):

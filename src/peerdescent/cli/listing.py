@@ -1,4 +1,4 @@
-"""The command that lists what there is: `list`."""
+"""The command `list`, which lists methods, topologies, data and engines."""
 
 from __future__ import annotations
 

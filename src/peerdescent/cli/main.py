@@ -1,7 +1,7 @@
-"""The command line's entry point; each group of commands has a file of its own beside this one.
+"""The entry point of the command line. The commands are in the other modules of this package.
 
 Results go to standard output, as a table, CSV or JSON, so that they can be piped. Progress, notes and errors go to
-standard error. NumPy, pandas and Rich are imported inside functions, so that `--help` answers at once.
+standard error. NumPy, pandas and Rich are imported inside functions, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version.", metavar="")] = False,
 ) -> None:
-    """Answer `--version`, and show the help where no command is given."""
+    """Handle `--version`, and show the help without a command."""
     if version:
         print(f"peerdescent {peerdescent.__version__}")
     elif context.invoked_subcommand is None:
@@ -47,7 +47,7 @@ def root(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit; bad input is one line on standard error, and exit status 2."""
+    """Run the command line and exit. Bad input prints one line on standard error and exits with status 2."""
     usage_error: Any = typer.BadParameter.__bases__[0]  # typer does not export it
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: console.say(str(message), "warning")
@@ -72,12 +72,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _explained(error: Any) -> str:
-    """Typer's message, with the nearest of several choices and with the value, which typer leaves out of some."""
+    """Typer's message, with the closest choice, and with the value, which some of typer's messages omit."""
     parameter, message = getattr(error, "param", None), error.message.removeprefix("Value error, ")
     value, refused, choices = message.rpartition(" is not one of ")
     if parameter is not None and refused:
         return str(unknown(parameter.name, ast.literal_eval(value), re.findall(r"'([^']*)'", choices)))
-    # From pydantic, in the versions of typer that use it: "Input should be a valid integer, unable to parse ...".
+    # Some versions of typer use pydantic, with messages such as "Input should be a valid integer, unable to parse ...".
     faults = getattr(error.__cause__, "errors", None)
     if parameter is not None and faults is not None and message.startswith("Input should be "):
         rule = message.removeprefix("Input should be ").partition(",")[0]

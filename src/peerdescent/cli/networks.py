@@ -1,4 +1,4 @@
-"""The command about networks: `network`; and the check whether a method may run on one."""
+"""The command `network`, and the check whether a method may run on a network."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def network_command(
 
 
 def check_network(method: Method, network: Network) -> None:
-    """Refuse a method that cannot run on a network, with the reason and a way out."""
+    """Refuse a method that cannot run on a network; the message has the reason and a remedy."""
     from peerdescent.runs import checks
 
     checks.check_network(method, network)
@@ -87,7 +87,7 @@ def _facts(network: Network) -> Table:
 
 
 def _permits(network: Network) -> Table:
-    """Which named methods may run on a network, and why the others may not."""
+    """A table of the named methods that may run on a network, and why the others may not."""
     shown = console.table("method", "runs here")
     for name, entry in methods.METHODS.items():
         try:
@@ -100,4 +100,4 @@ def _permits(network: Network) -> Table:
 
 
 def _rounded(value: float) -> str:
-    return f"{value if abs(value) > 1e-12 else 0:.6g}"  # less is the rounding of a zero
+    return f"{value if abs(value) > 1e-12 else 0:.6g}"  # smaller values are rounded zeros

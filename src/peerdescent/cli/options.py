@@ -1,4 +1,4 @@
-"""The fields of `Options` as options of commands, with typer's own types; and the folder that `--out` names."""
+"""The fields of `Options` as typer options of commands, and the folder of `--out`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from peerdescent.experiment import KINDS, Options
 
 Command = Callable[..., int]
 METAVARS = {bool: "", int: "<int>", float: "<float>", Path: "<dir>"}
-"""What the help page shows of a type; typer's own would be `<bool>`, `<int range>`, `<float range>` and `<path>`."""
+"""How the help page shows a type; typer would show `<bool>`, `<int range>`, `<float range>` and `<path>`."""
 
 
 def with_options(*chosen: str) -> Callable[[Command], Command]:
     """Give a command an option for each chosen field of `Options`, or for all of them.
 
-    `chosen` are names of fields and of panels, such as "nodes" or "Data". The command receives the options that were
-    used as `given`, a dictionary by field name.
+    `chosen` are names of fields and of panels, such as "nodes" or "Data". The command receives the options that the
+    user gave as `given`, a dictionary by field name.
     """
     shown = [f for f in fields(Options) if not chosen or {f.name, f.metadata["panel"]} & set(chosen)]
 
@@ -41,7 +41,7 @@ def with_options(*chosen: str) -> Callable[[Command], Command]:
 
 
 def _parameter(option: Field[Any]) -> inspect.Parameter:
-    """The parameter that typer reads for a field; its default is None, so that what was given can be told apart."""
+    """The parameter that typer reads for a field. Its default is None, which means that the user did not give it."""
     kind, about = KINDS[option.name], option.metadata
     info = typer.Option(
         "--" + option.name.replace("_", "-"),
@@ -57,7 +57,7 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
 
 
 def folder(options: Options) -> Path | None:
-    """The folder named by `--out`, made before the work begins, so that a path that cannot be made stops it."""
+    """The folder of `--out`. It is created before the work begins, so that an unusable path is an error at once."""
     if options.out is not None:
         require(not options.out.is_file(), f"--out {options.out} is a file: give a folder")
         options.out.mkdir(parents=True, exist_ok=True)

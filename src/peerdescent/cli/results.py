@@ -1,4 +1,4 @@
-"""The commands that show what lies in a folder: `report` and `plot`."""
+"""The commands that show the results in a folder: `report` and `plot`."""
 
 from __future__ import annotations
 

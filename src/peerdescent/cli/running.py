@@ -78,7 +78,7 @@ def run_command(
     out = folder(options) if process == 0 else None
     problem, network = _build(options, process)
     checkpoint = _checkpoint(options, process, resume)
-    if out and checkpoint:  # now, since a process that is started again reads it
+    if out and checkpoint:  # before the run, since a process that restarts reads it
         experiment.write(out / "config.toml", options, method=selector)
     earlier = options.out if resume else None
     if checkpoint and earlier and not (earlier / "summary.json").is_file():
@@ -132,7 +132,7 @@ def compare_command(
     for selector, slug in zip(chosen, _slugs(chosen), strict=True):
         try:
             traces[selector] = trace = _run(selector, options, problem, network)
-        except KeyboardInterrupt:  # while it compiled: it has no trace
+        except KeyboardInterrupt:  # during compilation, so there is no trace
             interrupted = True
             break
         if out:
@@ -155,7 +155,7 @@ def compare_command(
 
 
 def _earlier(config: Path | None, method: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the run to continue; of the flags, only its length and what is shown may differ."""
+    """The options of the run to continue. Flags may change only its length and its output."""
     require("out" in given, "--resume needs --out DIR: the folder of the run to continue")
     path = given["out"] / "config.toml"
     require(config is None, f"--resume reads {path}: leave out --config")
@@ -169,7 +169,7 @@ def _earlier(config: Path | None, method: str | None, given: Mapping[str, Any]) 
 
 
 def _connect(options: Options) -> tuple[Options, int]:
-    """Join the other processes of the engine, if it has any; all but number 0 show and write nothing."""
+    """Join the other processes of the engine, if it has any. Only process 0 shows and writes results."""
     process = registry.connect(options.engine)
     if process:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -177,13 +177,13 @@ def _connect(options: Options) -> tuple[Options, int]:
 
 
 def _build(options: Options, process: int) -> tuple[Problem, Network]:
-    """The problem and the network; the problem has this process's data only, where each node is a process."""
+    """The problem and the network. With one process per node, the problem has the data of this process only."""
     with console.waiting(f"loading {options.data}", options.quiet):
         return experiment.build(options, process if registry.ENGINES[options.engine].processes else None)
 
 
 def _checkpoint(options: Options, process: int, resume: bool) -> Path | None:
-    """The folder of this process's checkpoints; those of a run that is not to be continued are removed."""
+    """The folder of this process's checkpoints. Those of an earlier run are removed, unless this run continues it."""
     if options.out is None or not registry.ENGINES[options.engine].processes:
         return None
     from peerdescent.runs import checkpoint
@@ -227,7 +227,7 @@ def _write(place: Path, selector: str, options: Options, trace: Trace) -> None:
 
 
 def _slugs(selectors: Sequence[str]) -> list[str]:
-    """A folder name for each method: its own name, with the parameters where two share it."""
+    """A folder name for each method: the method's name, with its parameters if two methods share the name."""
     full = [re.sub(r"[^\w.=+-]+", "-", selector).strip("-") for selector in selectors]
     names = [re.sub(r"[^\w.=+-]+", "-", selector.partition("[")[0]).strip("-") for selector in selectors]
     return [name if names.count(name) == 1 else longer for name, longer in zip(names, full, strict=True)]
@@ -250,7 +250,7 @@ def _note(options: Options, text: str) -> None:
 
 
 def _final(traces: Mapping[str, Trace]) -> pd.DataFrame:
-    """The last record of each trace, a row a method."""
+    """The last record of each trace, one row per method."""
     import pandas as pd
 
     rows = [

@@ -106,7 +106,7 @@ def reproduce_command(
 
 
 def _available(data_dir: Path | None) -> list[str]:
-    """The paper's data, each by itself or by its stand-in."""
+    """The paper's data sets that are available, or their stand-ins."""
     found = []
     for name in studies.paper.DATA:
         try:

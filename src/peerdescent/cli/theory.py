@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from peerdescent.problems import Problem
 
 STEPS = 100_000
-"""T, where none is given."""
+"""The default of T."""
 Lam = Annotated[float, typer.Option("--lam", help="lambda of Table 1, in \\[0, 1).")]
 Epsilon = Annotated[float, typer.Option("--epsilon", help="The accuracy that complexities are for.")]
 
@@ -32,7 +32,7 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def root(context: typer.Context) -> None:
-    """Show the help where no command is given."""
+    """Show the help without a command."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), nl=False)
 
@@ -92,7 +92,7 @@ def parameters_command(
     given: dict[str, Any],
 ) -> int:
     """Corollary 1 for the problem and the network: alpha, beta, b_0, the T it needs, its bound, H_opt and H_net."""
-    require(epsilon > 0, f"--epsilon {epsilon:g}: must be positive")  # before anything that takes its time
+    require(epsilon > 0, f"--epsilon {epsilon:g}: must be positive")  # before any long computation
     options, problem, network = _experiment(given)
     assert options.steps is not None
     with console.waiting("computing", options.quiet):
@@ -151,7 +151,7 @@ def bound_command(
     assert options.steps is not None
     out = folder(options)
     theory.check_static(network)
-    if alpha is not None:  # before anything that takes its time
+    if alpha is not None:  # before any long computation
         theory.check_step_size(alpha, theory.smoothness_of(problem), network.n, network.lam)
     with console.waiting("computing the constants", options.quiet):
         known = theory.constants(problem)

@@ -103,7 +103,7 @@ def tune_command(
 
 
 def _grid_file(grid: str) -> dict[str, Any]:
-    """The values of a grid in a TOML file, or nothing where `grid` is the name of one."""
+    """The values of a grid in a TOML file; empty if `grid` is the name of a grid."""
     if grid in sweeps.GRIDS:
         return {}
     if not grid.endswith(".toml"):

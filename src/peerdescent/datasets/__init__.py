@@ -1,6 +1,6 @@
-"""Data, and its division over nodes: named sets, files, planted sets, partitions.
+"""Data sets and their partition over nodes: named sets, files, synthetic sets.
 
-Nothing here knows of problems, networks or methods, nor imports JAX.
+Nothing here depends on problems, networks or methods, or imports JAX.
 """
 
 import lazy_loader

@@ -1,6 +1,6 @@
-"""Parsed data on disk, so that a file is parsed once.
+"""A cache of parsed data on disk, so that a file is parsed once.
 
-The cache is a convenience: whatever goes wrong with it, the data is read from its source, without a message.
+The cache is optional: if reading or writing it fails, the data is read from its source, without a message.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 Table: TypeAlias = tuple[NDArray[Any] | csr_array, NDArray[Any]]
-"""Features and labels as a source has them."""
+"""Features and labels as they are in the source."""
 
 PARSER_VERSION = 1
 
 
 def cache_folder() -> Path:
-    """The folder named by PEERDESCENT_CACHE, else the user's cache folder."""
+    """The folder in the variable PEERDESCENT_CACHE, else the user's cache folder."""
     if folder := os.environ.get("PEERDESCENT_CACHE"):
         return Path(folder)
     return Path(platformdirs.user_cache_dir("peerdescent"))
 
 
 def fingerprint(*files: Path) -> str:
-    """What changes when one of the files does."""
+    """A text that changes when one of the files does: their paths, sizes and modification times."""
     stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return repr(stats)
 
 
 def cached(name: str, key: str, parse: Callable[[], Table]) -> Table:
-    """`parse()`, or what it returned the last time for this key."""
+    """The cached result of an earlier `parse()` for this key, else `parse()`, which is then cached."""
     digest = hashlib.sha256(f"{PARSER_VERSION} {key}".encode()).hexdigest()[:16]
     file = cache_folder() / f"{name}-{digest}.npz"
-    with suppress(Exception):  # absent, cut short or overwritten: the source is still there
+    with suppress(Exception):  # the cached file is absent or damaged: parse the source again
         return _read(file)
     table = parse()
     with suppress(OSError):
@@ -50,7 +50,7 @@ def cached(name: str, key: str, parse: Callable[[], Table]) -> Table:
 
 
 def _read(file: Path) -> Table:
-    with file.open("rb") as stream, np.load(stream) as parts:  # np.load leaves a damaged file open
+    with file.open("rb") as stream, np.load(stream) as parts:  # given a path, np.load would leave a damaged file open
         if "features" in parts:
             return parts["features"], parts["labels"]
         return csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=parts["shape"]), parts["labels"]

@@ -1,4 +1,4 @@
-"""A data set in memory and its division over nodes."""
+"""A data set in memory, and its partition over nodes."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ PARTITIONS = ("uniform", "dirichlet", "label", "indices")
 
 
 def generator(seed: int) -> np.random.Generator:
-    """The random generator of `seed`, the same on every machine."""
+    """The random generator for a seed; it gives the same numbers on every machine."""
     return np.random.default_rng(whole("seed", seed, least=0))
 
 
 def stored_values(features: Features) -> NDArray[Any]:
-    """The numbers held in memory: all of a dense array, the nonzeros of a sparse one."""
+    """The stored numbers: all entries of a dense array, the nonzeros of a sparse one."""
     return features if isinstance(features, np.ndarray) else features.data
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Samples and their labels.
+    """A data set: features and labels.
 
-    `features` is a float32 array (N, p) or a SciPy CSR array of that shape; `labels` is (N,), float32 with values -1
-    and +1 for binary sets, int64 for classes. Other number types are converted.
+    `features` is a float32 array (N, p) or a SciPy CSR array of that shape. `labels` has shape (N,): float32 with
+    values -1 and +1 for binary sets, int64 for classes. Other number types are converted.
 
     >>> data = Dataset([[1.0, 0.0], [0.0, 2.0], [3.0, 4.0]], [1.0, -1.0, 1.0], "tiny")
     >>> data
@@ -47,7 +47,7 @@ class Dataset:
     name: str
 
     def __post_init__(self) -> None:
-        """Convert to the two number types, and refuse shapes and values that no method could use."""
+        """Convert to float32 and int64, and refuse shapes and values that no method could use."""
         features: Features
         if hasattr(self.features, "tocsr"):
             features = csr_array(self.features, dtype=np.float32)
@@ -92,14 +92,22 @@ class Dataset:
     ) -> Partition:
         """Divide the rows over nodes.
 
-        - `by="uniform"`: shuffled, N // nodes rows each; the fewer than `nodes` rows that remain are left out, as in
-          the paper (48,840 of a9a's 48,842 rows on 20 nodes).
-        - `by="label"`: the same rows sorted by label (ties in shuffled order) and cut into equal pieces, so that most
-          nodes see one class.
-        - `by="dirichlet"`: each class is spread in proportions drawn from Dirichlet(concentration), by default 0.5;
-          small is skewed, large is even. Sizes differ, every row is used once, and a node that drew nothing takes a
-          row from the largest.
-        - `by="indices"`, or just `indices=`: one array of row numbers per node, as given; nodes may share rows.
+        Args:
+            nodes: The number of nodes.
+            by: How to divide.
+                - "uniform": shuffled, N // nodes rows for each node. The remaining rows, fewer than `nodes`, are left
+                  out, as in the paper (48,840 of a9a's 48,842 rows on 20 nodes).
+                - "label": the same rows, sorted by label (ties in shuffled order) and cut into equal pieces, so that
+                  most nodes have one class.
+                - "dirichlet": the rows of each class are divided in proportions drawn from a Dirichlet distribution.
+                  Sizes differ, and every row is used once. A node without rows takes one from the largest node.
+                - "indices": as `indices` says; the default if `indices` is given.
+            seed: For the shuffle and the proportions.
+            concentration: The parameter of the Dirichlet distribution, by default 0.5; small is skewed, large is even.
+            indices: One array of row numbers per node. Nodes may share rows.
+
+        Returns:
+            The partition.
 
         >>> data = Dataset([[1.0], [2.0], [3.0], [4.0]], [1.0, -1.0, 1.0, -1.0], "tiny")
         >>> data.labels[np.array(data.partition(2, by="label").indices)]
@@ -153,7 +161,7 @@ class Dataset:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Partition:
-    """Which rows of a data set each node holds.
+    """A partition: which rows of a data set each node holds.
 
     >>> part = Dataset([[1.0], [2.0], [3.0]], [1.0, -1.0, 1.0], "tiny").partition(2, indices=[[0], [1, 2]])
     >>> part
@@ -214,10 +222,10 @@ class Partition:
         return self.dataset.dimension
 
     def stacked(self) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[np.int64]]:
-        """All nodes in one dense array: features (n, m, p), labels (n, m) and sizes (n,), m the largest size.
+        """The rows of all nodes in dense arrays: features (n, m, p), labels (n, m), sizes (n,); m is the largest size.
 
-        Shorter nodes are padded with zero rows, whose label is 1 in binary sets and 0 in sets of classes: both are
-        labels that a loss accepts, so that padding needs a mask but never a special case.
+        Smaller nodes are padded with zero rows. Their label is 1 in binary sets and 0 in sets of classes. A loss
+        accepts both, so padding needs a mask but no special case.
         """
         features, sizes = self.dataset.features, self.sizes
         shape = (self.nodes, int(sizes.max()), self.dimension)
@@ -234,9 +242,9 @@ class Partition:
         return out, self._labels(), sizes
 
     def nonzeros(self) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[Any], NDArray[np.int64]]:
-        """All nodes in sparse arrays: columns (n, m, k) and values (n, m, k) of nonzeros, labels (n, m), sizes (n,).
+        """The nonzeros of all nodes: columns (n, m, k), values (n, m, k), labels (n, m) and sizes (n,).
 
-        k is the largest number of nonzeros in a row. Where there are fewer, column 0 is named with the value 0.
+        k is the largest number of nonzeros in a row. Rows with fewer are padded with column 0 and value 0.
 
         >>> from scipy.sparse import csr_array
         >>> data = Dataset(csr_array([[0.0, 2.0], [3.0, 4.0]]), [1.0, -1.0], "tiny")

@@ -1,4 +1,4 @@
-"""One reader per kind of source. Each returns the features and the labels as they are written there."""
+"""One reader per file format or source. Each returns features and labels as the source has them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMPRESSIONS = ("", ".gz", ".bz2")
 
 
 def uncompressed_suffix(path: Path) -> str:
-    """The suffix that says what is inside.
+    """The suffix of a file's name, without that of its compression.
 
     >>> uncompressed_suffix(Path("data/trees.csv.gz"))
     '.csv'
@@ -35,7 +35,7 @@ def uncompressed_suffix(path: Path) -> str:
 
 
 def read_file(path: Path, target: str | int = -1) -> Table:
-    """A .csv or .npz file; any other name is taken for LIBSVM text, whose files have no suffix of their own."""
+    """Read a .csv or .npz file; any other file is read as LIBSVM text, which has no suffix of its own."""
     suffix = uncompressed_suffix(path)
     if suffix == ".csv":
         return read_csv(path, target)
@@ -44,19 +44,19 @@ def read_file(path: Path, target: str | int = -1) -> Table:
 
 
 def read_libsvm(paths: Sequence[Path], features: int | None = None) -> Table:
-    """LIBSVM text, several files one after the other.
+    """Read LIBSVM text, the rows of several files one after the other.
 
-    `features` is the number of columns: a file whose last columns are all zero does not show them.
+    `features` is the number of columns: it cannot be read from a file whose last columns are all zero.
     """
     with _reading(
-        " and ".join(map(str, paths)), "LIBSVM text (label index:value ...); other kinds are told by .csv and .npz"
+        " and ".join(map(str, paths)), "LIBSVM text (label index:value ...); other formats need the suffix .csv or .npz"
     ):
         parts = load_svmlight_files([str(path) for path in paths], n_features=features, dtype=np.float32)
     return csr_array(vstack(parts[0::2], format="csr")), np.concatenate(parts[1::2])
 
 
 def read_csv(path: Path, target: str | int = -1) -> Table:
-    """Comma-separated numbers, with or without a line of names; `target` is the label column, by name or place."""
+    """Read comma-separated numbers, with or without a header; `target` is the label column, by name or number."""
     with _reading(path, "comma-separated text"):
         first = pd.read_csv(path, header=None, nrows=2, dtype=str)
         frame = pd.read_csv(path, header=0 if _has_header(first) else None, low_memory=False)
@@ -84,7 +84,7 @@ def read_csv(path: Path, target: str | int = -1) -> Table:
 
 
 def read_npz(path: Path) -> Table:
-    """A NumPy archive with the arrays `features` (N, p) and `labels` (N,)."""
+    """Read a NumPy archive with the arrays `features` (N, p) and `labels` (N,)."""
     with _reading(path, "a NumPy archive"), path.open("rb") as file, np.load(file) as arrays:
         found = dict(arrays)
     require({"features", "labels"} <= set(found), f"{path.name} holds {_some(list(found))}: save features and labels")
@@ -98,25 +98,25 @@ def read_npz(path: Path) -> Table:
 
 
 def read_digits(paths: Sequence[Path] = ()) -> Table:
-    """The digits that come with scikit-learn."""
+    """Read the digits that come with scikit-learn."""
     features, labels = load_digits(return_X_y=True)
     return features, labels
 
 
 def read_idx(paths: Sequence[Path]) -> Table:
-    """MNIST's format: images, labels, images, labels."""
+    """Read MNIST's IDX format; the files are images, labels, images, labels."""
     arrays = [_idx(path) for path in paths]
     images = np.concatenate(arrays[0::2])
     return images.reshape(len(images), -1), np.concatenate(arrays[1::2])
 
 
 def read_openml(data_id: int, name: str) -> Table:
-    """A set from OpenML; OSError when it cannot be had.
+    """Download a set from OpenML; an OSError says why that failed.
 
     Text categories become codes 1, 2, ... in the order OpenML lists them; missing values stay missing (NaN).
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a failed attempt is told once, by the error
+        warnings.simplefilter("ignore")  # scikit-learn warns of each failed attempt; the error says it once
         try:
             bunch = fetch_openml(data_id=data_id, cache=False, n_retries=1)
         except (ValueError, http.client.HTTPException) as error:
@@ -133,12 +133,12 @@ def _numbers(column: pd.Series[Any]) -> NDArray[np.float32]:
         codes = np.arange(1, len(categories.categories) + 1, dtype=np.float32)
         values = pd.to_numeric(pd.Series(categories.categories), errors="coerce").to_numpy(np.float32)
         values = codes if np.isnan(values).any() else values
-        return np.append(values, np.float32(np.nan))[categories.codes.to_numpy()]  # code -1, missing, takes the last
+        return np.append(values, np.float32(np.nan))[categories.codes.to_numpy()]  # missing: code -1, the last one
     return column.to_numpy(np.float32, na_value=np.nan)
 
 
 def _labels(target: Any, name: str) -> NDArray[Any]:
-    """Numbers where every label is one, else text."""
+    """The labels as numbers if all of them are numbers, else as text."""
     labels = pd.Series(target)
     require(not labels.isna().any(), f"{name} has rows without a label: leave them out")
     if pd.api.types.is_numeric_dtype(labels):
@@ -151,7 +151,7 @@ def _labels(target: Any, name: str) -> NDArray[Any]:
 
 
 def _has_header(first: pd.DataFrame) -> bool:
-    """Whether a column goes from text to number after the first line, or the first line has no number at all."""
+    """Whether the first line is a header: it has no number at all, or text in a column of numbers."""
     head, *rest = [[_is_number(cell) for cell in row] for row in first.to_numpy()]
     return not any(head) or any(below and not above for row in rest for above, below in zip(head, row, strict=True))
 

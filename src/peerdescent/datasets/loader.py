@@ -1,7 +1,7 @@
-"""`load`: from a name or a path to a `Dataset`, by one fixed sequence of steps.
+"""`load` makes a `Dataset` from a name or a path, by a fixed sequence of steps.
 
-Find the source, parse it (once: cache.py), fill missing values, scale columns, map labels, keep some rows, normalise
-rows. Parsing is cached before any choice is applied, so every choice costs a fraction of a second.
+The steps: find the source, parse it (cached, see cache.py), fill missing values, scale columns, map labels, select
+rows, normalise rows. The cache holds the parsed data, so a call with other options does not parse again.
 """
 
 from __future__ import annotations
@@ -39,22 +39,28 @@ def load(
     positive: int | str | Iterable[int | str] | None = None,
     target: str | int = -1,
 ) -> Dataset:
-    """A named set (the keys of `SETS`), a planted one by its name, as in synthetic-1000x20, or a file.
+    """Load a data set: a named one, a synthetic one, or a file.
 
-    Files are LIBSVM text, .csv (each also .gz, .bz2) or .npz.
+    Files are searched for at the path itself, then in `data_dir`, in the folder PEERDESCENT_DATA and in the user's
+    cache folder; in each of these folders also in a subfolder with the name of the set. Named sets without files are
+    downloaded from OpenML. Parsed data is cached (the variable PEERDESCENT_CACHE sets the folder). Missing values are
+    read as 0, with a warning that says how many.
 
-    Files are looked for at the path itself (a name of `SETS` is never taken for a path: write ./a9a or a Path), then
-    in `data_dir`, in the folder named by PEERDESCENT_DATA and in the user's cache folder; in each also in a folder
-    called like the set. Named sets without a file come from OpenML. Parsed data is cached (PEERDESCENT_CACHE moves it).
+    Args:
+        name_or_path: A key of `SETS`; "synthetic-1000x20" for 1,000 rows and 20 features; or a file: LIBSVM text or
+            .csv (both also as .gz or .bz2), or .npz. For a file with the name of a set, write ./a9a or give a Path.
+        data_dir: A folder to search for files.
+        rows: Select that many rows, after a shuffle. None for all.
+        seed: For the shuffle.
+        normalise: Whether to scale every row to unit Euclidean norm. Zero rows stay zero.
+        scale: Whether to scale every column to [0, 1] first, by its range in the whole set. None for the set's own
+            setting, which is False for files.
+        labels: "binary" for -1 and +1, or "classes" for the integer classes as they are.
+        positive: The class or classes that become +1. None for the set's own setting, else the larger of two classes.
+        target: The label column of a .csv file, by name or number.
 
-    - `rows`: keep that many, after a shuffle with `seed`.
-    - `normalise`: scale every row to unit Euclidean norm; zero rows stay zero.
-    - `scale`: bring every column to [0, 1] first, by its range in the whole set; None: as the set says, for files no.
-    - `labels`: "binary" for -1 and +1, "classes" for the integer classes as they are.
-    - `positive`: the class or classes that become +1; None: as the set says, else the larger of two.
-    - `target`: the label column of a .csv, by name or place.
-
-    Missing values are read as 0, with a warning that counts them.
+    Returns:
+        The data set.
 
     >>> load("digits")
     Dataset('digits', 1,797 rows x 64 features, 51.1% nonzero, labels -1: 49.6%, 1: 50.4%)
@@ -81,7 +87,7 @@ def load(
         path = _path(name_or_path, folders)
         name = path.name
         read = partial(formats.read_file, path, target)
-        # An archive is as quick to read as the cache would be.
+        # Reading an archive takes no longer than reading the cache.
         features, raw = read() if path.suffix == ".npz" else cached(name, f"{fingerprint(path)} {target!r}", read)
     require(min(features.shape) > 0, f"{name} has shape {features.shape}: give at least one row and one feature")
     features = _float32(features, known.unit if known else 1.0, name)
@@ -128,7 +134,7 @@ def _named(known: NamedSet, folders: list[Path]) -> Table:
         )
         return table
     data_id = known.openml
-    assert data_id is not None  # a set without files to look for or a source of its own would be a slip in SETS
+    assert data_id is not None  # every entry of SETS has files, a reader without files, or an OpenML id
     try:
         return cached(known.name, f"OpenML {data_id}", lambda: formats.read_openml(data_id, known.name))
     except OSError as error:
@@ -146,7 +152,7 @@ def _named(known: NamedSet, folders: list[Path]) -> Table:
 
 
 def _find(known: NamedSet, folders: list[Path]) -> list[Path]:
-    """The files of a set, from the first folder that holds any of them; none: an empty list."""
+    """The files of a set, from the first folder that has any of them; an empty list if no folder has."""
     for place in (place for folder in folders for place in (folder, folder / known.name)):
         found = {
             file: path
@@ -187,7 +193,7 @@ def _min_max(features: Features, name: str) -> Features:
         f"{name} is sparse, and scale=True would fill column {worst}, whose smallest value is {low[worst]:g}: "
         "pass scale=False, or load a dense copy",
     )
-    # A column whose smallest value is above 0 has no zeros to keep.
+    # A column whose smallest value is above 0 has no implicit zeros, so the shift may apply to stored values alone.
     features.data -= low[features.indices]
     return csr_array(maxabs_scale(features, copy=False))
 
@@ -217,7 +223,7 @@ def _binary(
 
 
 def _classes(raw: NDArray[Any], name: str) -> NDArray[np.int64]:
-    """Whole numbers as they are; text by its place in alphabetical order."""
+    """Integer classes: whole numbers as they are, text numbered in alphabetical order."""
     if raw.dtype.kind not in "biuf":
         return np.unique(raw, return_inverse=True)[1].astype(np.int64)
     require(

@@ -1,4 +1,4 @@
-"""Planted data: as many samples and features as an experiment asks for, from a model that is known."""
+"""Synthetic data of any size, from a known model."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ LOGIT_SCALE = 4.0
 
 
 def synthetic(samples: int, features: int, density: float = 1.0, seed: int = 0) -> Dataset:
-    """A binary set from a planted logistic model.
+    """A synthetic binary data set from a logistic model.
 
-    Each entry is nonzero with probability `density` and then standard normal (a row that would be empty gets one
-    entry); rows are scaled to unit norm; a hyperplane w ~ N(0, I) gives the labels, P(+1) = 1 / (1 + exp(-4 x'w)).
-    Stored as CSR where `density` is at most 0.25.
+    Each entry is nonzero with probability `density`, and then standard normal. A row that would be empty gets one
+    entry. Rows x are scaled to unit norm. Labels follow P(+1) = 1 / (1 + exp(-4 x'w)), with w ~ N(0, I).
+
+    Args:
+        samples: The number of rows.
+        features: The number of columns.
+        density: The probability that an entry is nonzero. At most 0.25, the features are stored as CSR.
+        seed: For all random numbers.
+
+    Returns:
+        The data set.
 
     >>> synthetic(1000, 20, seed=1)
     Dataset('synthetic-1000x20', 1,000 rows x 20 features, 100.0% nonzero, labels -1: 46.7%, 1: 53.3%)
@@ -26,11 +34,12 @@ def synthetic(samples: int, features: int, density: float = 1.0, seed: int = 0) 
     require(0 < density <= 1, f"density={density!r} must lie in (0, 1]: 1 is dense")
     rng = generator(seed)
 
-    # Gaps between nonzeros are geometric, which costs memory for the nonzeros only; ten standard deviations to spare.
+    # The gaps between nonzeros are geometric, so only nonzeros take memory. Ten standard deviations more gaps than
+    # expected are drawn, so that they reach the last cell.
     cells = samples * features
     expected = cells * density
     gaps = rng.geometric(density, int(expected + 10 * expected**0.5) + 10)
-    cell = np.cumsum(np.minimum(gaps, cells)) - 1  # past the end is past the end: longer gaps would only overflow
+    cell = np.cumsum(np.minimum(gaps, cells)) - 1  # without this limit, sums of long gaps could overflow
     cell = cell[cell < cells]
     empty = np.setdiff1d(np.arange(samples), cell // features)
     cell = np.sort(np.concatenate([cell, empty * features + rng.integers(features, size=len(empty))]))

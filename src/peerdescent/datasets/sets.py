@@ -1,4 +1,4 @@
-"""The named sets: where each comes from, what its labels mean, and whom to cite."""
+"""The named data sets: sources, meaning of labels, and citations."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NamedSet:
-    """One named set.
+    """One named data set.
 
-    `shape` is (N, p); `files` are looked for in one folder, plain or compressed, and handed to `read`; `openml` is
-    the data id there; `positive` are the classes that become +1 (none: the larger of two); `unit` is the value that
-    becomes 1; `scale` says whether columns are brought to [0, 1] unless told otherwise.
+    `shape` is (N, p). `files`, plain or compressed, must be in one folder, and are passed to `read`. `openml` is the
+    data id at OpenML. `positive` are the classes that become +1 (if empty, the larger of two). Features are divided by
+    `unit`. `scale` is the default of `load(..., scale=)`.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The engines: each supplies the five verbs in its own way, and nothing else differs between them."""
+"""Engines: each implements the five verbs that a method uses, for a simulation, a GPU or several processes."""
 
 import lazy_loader
 

@@ -1,7 +1,7 @@
-"""Rounds of messages: a proper edge colouring, so that in a round each device sends at most one and hears at most one.
+"""Rounds of messages, such that in each round a device sends at most one message and receives at most one.
 
-Messages are the edges of a bipartite graph, senders on the left and receivers on the right. Such a graph needs no more
-colours than its largest degree (König 1916), and no fewer will do.
+This is a proper edge colouring of a bipartite graph, with senders on the left and receivers on the right. The least
+number of colours is its largest degree (König 1916).
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ Message = tuple[int, int]
 
 
 def colours(messages: Sequence[Message]) -> list[list[Message]]:
-    """The messages (source, target) in as many rounds as the busiest sender or receiver has messages.
+    """Divide messages (source, target) into rounds, as few as possible: the most messages of one sender or receiver.
 
-    One message after the other takes the first colour that is free at its source. Where that colour is taken at the
-    target, the path of edges that alternate between it and a colour free at the target changes the two colours over;
-    in a bipartite graph this path never comes to the source. Messages that come early share the early rounds.
+    Each message in turn takes the first colour that is free at its source. If that colour is taken at the target, the
+    two colours of an alternating path from the target are exchanged: this colour and one that is free at the target. In
+    a bipartite graph the path never reaches the source. The first messages share the first rounds.
 
     >>> colours([(0, 1), (1, 2), (2, 0), (0, 2)])
     [[(0, 1), (1, 2), (2, 0)], [(0, 2)]]
     """
     ends = [Counter(source for source, _ in messages), Counter(target for _, target in messages)]
     rounds = max((count for side in ends for count in side.values()), default=0)
-    # The edge of each colour at each end, by its other end.
+    # For each vertex and colour, the other end of the edge of that colour.
     edges: dict[tuple[str, int], dict[int, tuple[str, int]]] = defaultdict(dict)
     for source, target in messages:
         left, right = ("sends", source), ("hears", target)
@@ -35,7 +35,7 @@ def colours(messages: Sequence[Message]) -> list[list[Message]]:
             end, colour = edges[end][colour], free + spare - colour
         for one, other, colour in path:
             del edges[one][colour], edges[other][colour]
-        # The new edge goes with them, in the colour that is now free at both its ends.
+        # Set the exchanged colours, and that of the new edge, which is now free at both its ends.
         for one, other, colour in [*path, (left, right, spare)]:
             edges[one][free + spare - colour], edges[other][free + spare - colour] = other, one
     found: list[list[Message]] = [[] for _ in range(rounds)]

@@ -1,8 +1,8 @@
 """The compiled loop: start, draw samples ahead, advance by any number of iterations, evaluate.
 
-One set of compiled functions serves a single run (`stacked`), many configurations and seeds at once (`fleet`) and nodes
-over the devices of a mesh (`sharded`); `Program` says which. The method's numbers, the data and the weights are
-arguments, never constants, so another step size, seed, strength or interval length runs the program there is.
+The same functions serve a single run (`stacked`), many configurations and seeds at once (`fleet`) and nodes on the
+devices of a mesh (`sharded`); `Program` says which. The method's numbers, the data and the weights are arguments, not
+constants, so another step size, seed, strength or interval length needs no compilation.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from peerdescent.methods.contract import Method
 from peerdescent.problems.problem import Oracle, Problem
 
 DRAWN_AHEAD = 1 << 22
-"""Bytes of samples drawn ahead at once."""
+"""Bytes of samples that one call draws ahead."""
 
 SMALL = 1 << 18
-"""Multiply-adds of a step up to which it is better compiled as one function than spread over library calls."""
+"""Multiply-adds of a step up to which one compiled function is faster than a sequence of library calls."""
 
 WITHOUT_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}
-"""Compiler option: matrix products by plain loops, since a loop that calls the library is not made one function."""
+"""Compiler option: matrix products by plain loops. XLA does not make one function of a loop with library calls."""
 
 EVALUATED_AT_ONCE = 1 << 24
-"""Numbers (a node's samples x points) in memory at once while F is evaluated."""
+"""Numbers (samples of a node x points) in memory at once while F is evaluated."""
 
 SAME, FIRST, SECOND = Spec(), Spec(AXIS), Spec(None, AXIS)
-"""Arrays that all devices of a mesh share, and those that are cut along their first or second axis."""
+"""Arrays that are replicated on all devices of a mesh, and those sharded along their first or second axis."""
 
 
 class Loop:
-    """Runs a program from iteration to iteration, on samples that are drawn ahead."""
+    """Runs the iterations of a program, on samples that are drawn ahead."""
 
     def __init__(
         self, program: Program, method: Method, problem: Problem, numbers: Any, data: Any, weights: Any, seed: Any
@@ -50,7 +50,7 @@ class Loop:
         self.chunk = max(1, _chunk(problem.oracle, data, self.requests) // max(1, np.size(seed)))
         self.small = _is_small(problem, weights.width, self.requests)
         if program.many:
-            # A product for many configurations is worth the library; without a minibatch there is no such product.
+            # For many configurations the library's products with a minibatch are faster; batch 1 has no such products.
             self.small = self.small and all(batch == 1 for _, batch in self.requests)
         self.drawn: tuple[int, Any] | None = None
 
@@ -59,17 +59,17 @@ class Loop:
         return _start(self.program, self.numbers, self.data, self.weights, self.seed, x0)
 
     def some(self, state: Any, t: int, until: int) -> tuple[Any, int]:
-        """The state after some iterations from t on, as many as samples were drawn for; it consumes `state`."""
+        """The state after iterations from t on, as many as there are samples for, and the next t. Consumes `state`."""
         first, ahead = self._ahead(t)
         count = min(until, first + self.chunk) - t
         return self._advance(state, t, count, first, ahead), t + count
 
     def compile(self, x0: Any) -> None:
-        """Start and advance by nothing: the programs are then compiled."""
+        """Compile the programs, by a start and an interval of 0 iterations."""
         jax.block_until_ready(self._advance(self.start(x0), 1, 0, *self._ahead(1)))
 
     def _ahead(self, t: int) -> tuple[int, Any]:
-        """The samples drawn ahead that cover iteration t, and the iteration they begin with."""
+        """The first iteration of the chunk that contains t, and the samples drawn ahead for that chunk."""
         if self.drawn is None or not 0 <= t - self.drawn[0] < self.chunk:
             values = self.chunk, self.data, self.seed, np.int32(t)
             layout = self.program.oracle, self.program.many, self.program.mesh
@@ -83,31 +83,31 @@ class Loop:
 
 
 class Alike(NamedTuple):
-    """Weights for asking what a state looks like."""
+    """The identity as weights, to find the structure of a state."""
 
     def mix(self, t: Any, x: jax.Array) -> jax.Array:
-        """The same vector."""
+        """x itself."""
         return x
 
 
 def _lifted(
     act: Callable[..., Any], many: bool, mesh: Mesh | None, seeds: tuple[Any, ...], cuts: tuple[Any, ...], out: Any
 ) -> Any:
-    """`act` as a program needs it: over several seeds, over the devices of a mesh, or as it is.
+    """`act` mapped over seeds, or over the devices of a mesh, or unchanged, as the program needs it.
 
-    `seeds` are the axes along which arguments differ between seeds; `cuts` and `out` say how arguments and results lie
-    on the mesh.
+    `seeds` are the axes of the arguments that differ between seeds. `cuts` and `out` are the sharding of arguments and
+    results on the mesh.
     """
     if many:
         return jax.vmap(act, in_axes=seeds)
     if mesh is not None:
-        # Replication is not checked: a scan that begins with zeros, as an evaluation has it, would not pass.
+        # JAX's check of replication is off: it rejects a scan whose carry starts as zeros, as in an evaluation.
         return jax.shard_map(act, mesh=mesh, in_specs=cuts, out_specs=out, check_vma=False)
     return act
 
 
 def cut_of(a: Any) -> Spec:
-    """How a leaf of a state lies on a mesh: vectors are cut, and numbers in a state made by hand are shared."""
+    """The sharding of a leaf of a state: vectors are sharded by node, and single numbers are replicated."""
     return FIRST if np.ndim(a) else SAME
 
 
@@ -135,7 +135,7 @@ _advance = jax.jit(_interval, static_argnums=0, donate_argnums=6)
 _advance_small = jax.jit(_interval, static_argnums=0, donate_argnums=6, compiler_options=WITHOUT_LIBRARY)
 
 
-# A program of its own, since all methods that draw the same samples share it.
+# Compiled separately, since all methods that draw the same samples share it.
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
 def _draw(
     oracle: Oracle, many: bool, mesh: Mesh | None, call: int, batch: int, chunk: int, data: Any, seed: Any, t: Any
@@ -151,7 +151,7 @@ def _draw(
 
 @partial(jax.jit, static_argnums=(0, 1))
 def evaluate(oracle: Oracle, mesh: Mesh | None, points: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
-    """F (k,) and its gradients (k, p) at points (k, p); on a mesh, every device adds the costs of its own nodes."""
+    """F (k,) and its gradients (k, p) at points (k, p). On a mesh, each device computes the part of its own nodes."""
 
     def share(points: jax.Array, data: Any) -> Any:
         found = _average(oracle, points, data)
@@ -167,7 +167,7 @@ def _average(oracle: Oracle, points: jax.Array, data: Any) -> tuple[jax.Array, j
     held = max(int(np.prod(leaf.shape[1:2])) for leaf in jax.tree.leaves(data))
 
     def some(points: jax.Array) -> tuple[jax.Array, jax.Array]:
-        # A node after the other: memory is linear in points and in nodes, and a node's rows stay in the cache.
+        # One node after the other, so that the rows of a node stay in the cache.
         def node(total: Any, own: Any) -> tuple[Any, None]:
             return jax.tree.map(jnp.add, total, jax.vmap(oracle.exact, (0, None))(points, own)), None
 
@@ -184,15 +184,15 @@ def _average(oracle: Oracle, points: jax.Array, data: Any) -> tuple[jax.Array, j
 
 
 def _is_small(problem: Problem, width: int, requests: tuple[tuple[int, int], ...]) -> bool:
-    """Whether a step is better compiled as one function: it is tiny, and the compiler can be told so."""
-    # A gradient uses every parameter about once a sample, and a mix once a neighbour.
+    """Whether a step should be compiled as one function: it is small, and the compiler has the option."""
+    # A gradient takes about one multiply-add per parameter and sample, and a mix one per parameter and neighbour.
     work = problem.nodes * problem.dimension * (width + sum(batch for _, batch in requests))
     return work <= SMALL and _small_is_known()
 
 
 @cache
 def _small_is_known() -> bool:
-    """Whether steps run on the CPU and its compiler knows the option; both are so in the versions tested."""
+    """Whether steps run on the CPU and its compiler knows the option, as in the versions tested."""
     if jax.default_backend() != "cpu":
         return False
     try:
@@ -203,7 +203,7 @@ def _small_is_known() -> bool:
 
 
 def _chunk(oracle: Oracle, data: Any, requests: tuple[tuple[int, int], ...]) -> int:
-    """How many iterations' samples are drawn at once."""
+    """For how many iterations samples are drawn at once."""
     drawn = jax.eval_shape(lambda: [draw(oracle, data, jnp.uint32(0), jnp.int32(1), *r) for r in requests])
     a_step = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(drawn))
     return int(np.clip(DRAWN_AHEAD // max(1, a_step), 1, 1024))

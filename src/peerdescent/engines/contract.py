@@ -1,4 +1,4 @@
-"""What `run` asks of an engine."""
+"""The interface of engines, as `run` uses it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from peerdescent.problems.problem import Problem
 
 
 class Engine(Protocol):
-    """Supplies the verbs to a method, on one problem and network."""
+    """Runs a method on one problem and network."""
 
     packages: ClassVar[tuple[str, ...]]
-    """Packages that it computes with: processes of one run must have the same versions of them."""
+    """The packages that it computes with. All processes of a run must have the same versions of them."""
 
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None: ...
 
     def warm_up(self, x0: np.ndarray, points: int) -> None:
-        """Compile everything, evaluation at `points` points included, so that no clock sees it."""
+        """Compile everything, also the evaluation at `points` points, so that measured times exclude compilation."""
 
     def start(self, x0: np.ndarray) -> Any:
         """The state after iteration 0, from x0 (n, p)."""
@@ -32,7 +32,7 @@ class Engine(Protocol):
         """F (k,) and its gradients (k, p) at points (k, p)."""
 
     def gather(self, state: Any) -> Any:
-        """The same tree for all nodes in NumPy arrays (n, p), on every process; a copy that nothing changes later."""
+        """A copy of the state of all nodes, as the same tree with NumPy arrays (n, p), in every process."""
 
-    def scatter(self, kept: Any) -> Any:
-        """The state that `gather` made a copy of, and again a copy."""
+    def scatter(self, gathered: Any) -> Any:
+        """The state from a copy that `gather` made; it shares no memory with that copy."""

@@ -1,7 +1,6 @@
-"""The engine for reading and teaching: a Python loop over nodes, explicit sums, nothing compiled.
+"""The engine for debugging and teaching: a Python loop over nodes, explicit sums, nothing compiled.
 
-Vectors are NumPy arrays (n, p). The first value that is not finite, and any error, is reported with the node, the step
-and the stage it came from.
+Vectors are NumPy arrays (n, p). Errors, and the first value that is not finite, are reported with node, step and stage.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from peerdescent.problems.problem import Problem, cast
 
 
 class Net:
-    """The five verbs in iteration t, a node at a time."""
+    """The five verbs in iteration t, one node at a time."""
 
     def __init__(self, engine: Debug, t: int) -> None:
         self.engine, self.t = engine, t
         self.calls = Calls()
 
     def sample(self, batch: int) -> list[Any]:
-        """One draw at each node."""
+        """One sample for each node."""
         engine, call = self.engine, self.calls.take()
 
         def draw(i: int) -> Any:
@@ -49,13 +48,13 @@ class Net:
         return self._vectors("full_grad", lambda i: engine._exact(jnp.asarray(x[i]), i)[1])
 
     def mix(self, x: np.ndarray) -> np.ndarray:
-        """sum_j w_ij x_j, written out."""
+        """sum_j w_ij x_j, as an explicit sum."""
         w = self.engine.weights[self.t % len(self.engine.weights)]
         heard = [np.flatnonzero(row) for row in w]
         return self._vectors("mix", lambda i: sum((w[i, j] * x[j] for j in heard[i]), start=np.zeros_like(x[i])))
 
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """One side or the other."""
+        """Call one of the two functions."""
         with self.calls.inside(self.calls.next):
             return then() if self.t % period == 0 else otherwise()
 
@@ -82,7 +81,7 @@ def _at_each_node(nodes: int, where: str, local: Callable[[int], Any]) -> list[A
 
 
 class Debug:
-    """The engine: `start` performs iteration 0, `advance` later ones."""
+    """The engine `debug`."""
 
     packages: ClassVar[tuple[str, ...]] = ("jax",)
 
@@ -101,7 +100,7 @@ class Debug:
 
     def advance(self, state: Any, t: int, until: int) -> Any:
         """One iteration after the other."""
-        with np.errstate(all="ignore"):  # what is not finite is reported with its place
+        with np.errstate(all="ignore"):  # values that are not finite are reported with node, step and stage instead
             for step in range(t, until):
                 state = self.method.step(state, Net(self, step))
         return state
@@ -116,7 +115,7 @@ class Debug:
         return np.array(values), np.array(grads)
 
     def gather(self, state: Any) -> Any:
-        """A copy."""
+        """A copy of the state."""
         return jax.tree.map(np.array, state)
 
     scatter = gather

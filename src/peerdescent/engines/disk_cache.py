@@ -10,9 +10,9 @@ from peerdescent.datasets.cache import cache_folder
 
 
 def remember() -> None:
-    """Store compiled programs on disk, unless the user has set a folder or switched this off.
+    """Make JAX store compiled programs on disk, unless the user has set a folder for them or switched this off.
 
-    They lie beside the parsed data, in PEERDESCENT_CACHE or the user's cache folder; the variable
+    The folder is that of the parsed data: PEERDESCENT_CACHE, or the user's cache folder. The variable
     JAX_ENABLE_COMPILATION_CACHE=false turns this off.
     """
     config: Any = jax.config
@@ -23,5 +23,5 @@ def remember() -> None:
         except OSError:
             return
         config.update("jax_compilation_cache_dir", str(folder))
-        # JAX stores what took a second to compile; our programs take less, and a run needs four.
+        # By default JAX stores programs that took a second to compile. Ours take less, and a run needs four.
         config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -1,8 +1,8 @@
-"""Many configurations of one method at once: the simulator with a configuration axis, for `sweep`.
+"""A fleet: many configurations of one method at once, for `sweep`. It is the simulator with a configuration axis.
 
-Configurations whose programs are equal (the same sizes; numbers and periods may differ) advance together, step by
-step, on the same samples. Several seeds are an axis of their own, where samples differ. A fleet is cut into pieces
-that fit the cache of a core, or the memory of a GPU.
+Configurations with equal programs (the same sizes; numbers and periods may differ) advance together, step by step, on
+the same samples. Seeds are another axis, along which samples differ. A fleet is divided into pieces that fit the cache
+of a core, or the memory of a GPU.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem
 
 CACHED = 1 << 18
-"""Bytes of one vector of all configurations of a piece on a CPU: with the others it then stays in a core's cache."""
+"""Bytes of one vector of all configurations of a piece on a CPU, such that all vectors stay in a core's cache."""
 
 WIDE_FROM = 256
-"""The batch from which a piece on a CPU is twice as wide, and a group is not cut for the sake of more threads."""
+"""From this batch size on, a piece on a CPU has twice the capacity, and a group is not divided among threads."""
 
 LARGEST = 4096
-"""Configurations of a piece on a GPU, where memory allows."""
+"""The most configurations of a piece on a GPU; memory may allow fewer."""
 
 
 class Member(NamedTuple):
-    """One configuration: a method, a seed, and the steps at which its mean iterate is asked for, in order."""
+    """One configuration: a method, a seed, and its marks: the steps at which its mean iterate is needed, in order."""
 
     method: Method
     seed: int
@@ -43,7 +43,7 @@ class Member(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Mean iterates (k, p) of some members at some of their marks."""
+    """The mean iterates (k, p) of some members, each at one of its marks."""
 
     member: np.ndarray
     mark: np.ndarray
@@ -51,7 +51,7 @@ class Seen(NamedTuple):
 
 
 class Fleet:
-    """`pieces` says who runs together, `follow` runs them."""
+    """Runs many configurations: `pieces` says which run together, and `follow` runs one piece."""
 
     def __init__(
         self, members: Sequence[Member], problem: Problem, network: Network, x0: np.ndarray, dtype: Any
@@ -60,34 +60,34 @@ class Fleet:
         self.data, self.weights = on_device(problem, dtype), weights_of(network, dtype)
         self.x0 = jnp.asarray(x0)
         self.reached = np.zeros(len(members), dtype=np.int64)
-        """The step at which each member is."""
+        """The step that each member has reached."""
 
     def pieces(self, workers: int = 1) -> list[np.ndarray]:
-        """The members that run together: arrays (seeds, configurations) of their numbers, the longest first."""
+        """The members that run together: arrays (seeds, configurations) of their numbers, the longest runs first."""
         groups: dict[Any, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         for k, member in enumerate(self.members):
             groups[member.method.pattern][member.seed].append(k)
         found = []
         for pattern, by_seed in groups.items():
             does = outline(self.members[next(iter(by_seed.values()))[0]].method)
-            room = self._room(pattern, does)
-            # Seeds with the same configurations share a piece; after a resumption they may differ.
+            capacity = self._capacity(pattern, does)
+            # Seeds with the same configurations share a piece. After a resumed sweep, seeds may have different ones.
             alike: dict[Any, list[list[int]]] = defaultdict(list)
             for members in by_seed.values():
                 members.sort(key=lambda k: self.members[k].marks)
                 alike[tuple(repr(self.members[k].method.numbers) for k in members)].append(members)
-            # Products with a large minibatch use all cores by themselves, and the wider the better.
+            # Products with a large minibatch use all cores already, and are faster the wider they are.
             batches = [batch for _, batch in does.requests]
             alone = jax.default_backend() == "cpu" and max(batches, default=1) >= WIDE_FROM
             for lists in alike.values():
-                found += list(_cut(np.array(lists), 2 * room if alone else room, 1 if alone else workers))
+                found += list(_cut(np.array(lists), 2 * capacity if alone else capacity, 1 if alone else workers))
         return sorted(found, key=lambda piece: -max(self.members[k].marks[-1] for k in piece[0]))
 
     def follow(self, piece: np.ndarray, alive: np.ndarray) -> Iterator[Seen]:
-        """Run a piece from mark to mark; it ends early when `alive` is false for all its members."""
+        """Run a piece from mark to mark. It ends early once `alive` is false for all its members."""
         first = [self.members[k] for k in piece[0]]
         method = first[0].method
-        program = Program(method.pattern, self.problem.oracle, outline(method).twins, many=True)
+        program = Program(method.pattern, self.problem.oracle, outline(method).aliases, many=True)
         each = [m.method.numbers for m in first]
         numbers = {name: number([own[name] for own in each], self.dtype)[:, None] for name in each[0]}
         seeds = jnp.array([self.members[row[0]].seed for row in piece], jnp.uint32)
@@ -100,7 +100,8 @@ class Fleet:
                 if not alive[piece].any():
                     return
                 state, t = loop.some(state, t, stop)
-                # Waiting here keeps the count true and lets a stop be seen; a chunk is long enough not to feel it.
+                # Wait, so that progress is exact and an interruption takes effect. A chunk is long enough that this
+                # costs no time.
                 jax.block_until_ready(state)
                 self.reached[piece] = np.minimum(t, marks[:, -1])
             column, mark = np.nonzero(marks == stop)
@@ -111,20 +112,20 @@ class Fleet:
 
     def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """F and the norm of its gradient at points (k, p)."""
-        # Few shapes, since each is compiled: the next power of two.
+        # Each shape is compiled, so round up to a power of two.
         size = 1 << (len(points) - 1).bit_length()
         padded = np.concatenate([points, np.repeat(points[:1], size - len(points), axis=0)])
-        with jax.default_matmul_precision("highest"):  # whatever the steps were allowed
+        with jax.default_matmul_precision("highest"):  # also if steps may use reduced precision
             values, grads = evaluate(self.problem.oracle, None, jnp.asarray(padded, self.dtype), self.data)
         with np.errstate(over="ignore"):  # of configurations that diverge
             return np.asarray(values)[: len(points)], np.linalg.norm(np.asarray(grads)[: len(points)], axis=1)
 
-    def _room(self, method: Method, does: Outline) -> int:
-        """How many configurations run together."""
+    def _capacity(self, method: Method, does: Outline) -> int:
+        """How many configurations may run together."""
         vector = self.problem.nodes * self.problem.dimension * np.dtype(self.dtype).itemsize
         if jax.default_backend() == "cpu":
             return max(1, CACHED // vector)
-        # An exact gradient is a minibatch of all samples.
+        # An exact gradient needs as much memory as a minibatch of all samples.
         held = max(leaf.shape[1] if leaf.ndim > 1 else 1 for leaf in jax.tree.leaves(self.problem.data))
         largest = max([1, held if does.takes_exact else 1, *(size for size in method.sizes.values() if size)])
         needed = 16 * vector + 4 * self.problem.nodes * largest * np.dtype(self.dtype).itemsize
@@ -133,15 +134,15 @@ class Fleet:
 
 
 def _even(length: int, most: int) -> int:
-    """The size of the fewest even parts of which none is larger than `most`."""
+    """The size of the parts when `length` is divided evenly into as few parts of at most `most` as possible."""
     return -(-length // -(-length // most))
 
 
-def _cut(members: np.ndarray, room: int, workers: int) -> Iterator[np.ndarray]:
-    """Pieces of (seeds, configurations), even in size and, where there are enough, as many as there are workers."""
+def _cut(members: np.ndarray, capacity: int, workers: int) -> Iterator[np.ndarray]:
+    """Pieces (seeds, configurations) of even size; if there are enough members, at least one piece per worker."""
     seeds, configurations = members.shape
-    wide = _even(configurations, room)
-    tall = _even(seeds, max(1, room // wide))
+    wide = _even(configurations, capacity)
+    tall = _even(seeds, max(1, capacity // wide))
     pieces = -(-configurations // wide) * -(-seeds // tall)
     if pieces < workers:
         more = -(-workers // pieces)

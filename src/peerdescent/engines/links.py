@@ -1,7 +1,7 @@
-"""Links between processes, one a node, over `torch.distributed`: who they are, how they meet, and how vectors cross.
+"""Communication between processes over `torch.distributed`, with one process per node.
 
-There is one way for anything to cross, `exchange`: sends and receives in flight together, point to point, each waited
-for no longer than a time limit. So whoever is gone or silent is known by its rank, and nobody waits for ever.
+All communication uses `exchange`: concurrent point-to-point sends and receives, each with a time limit. So a process
+that has ended or does not answer is reported by its rank, and no process waits for ever.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from peerdescent.networks.network import Network
 def connect() -> None:
     """Join the process group that `torchrun` describes, unless the program has done so itself.
 
-    NCCL where every process of a machine has a GPU of its own, else gloo. Where the first process is on this machine,
-    by a loopback address, nothing listens on any other interface but what `torchrun` itself has opened.
+    The backend is NCCL if every process of a machine has its own GPU, else gloo. If the master address is a loopback
+    address, no port is opened on other interfaces, except by `torchrun` itself.
     """
     if dist.is_initialized():
         return
     require(
         "RANK" in os.environ,
-        "engine processes runs one process a node, and there is none: start it with torchrun --nproc-per-node N, "
+        "engine processes runs one process per node, and there is none: start it with torchrun --nproc-per-node N, "
         "followed by -m peerdescent run ... --engine processes, or by a program of yours",
     )
     for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
@@ -51,7 +51,7 @@ def connect() -> None:
     try:
         store = _store(rank, world, limit)
         dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=limit)
-        if backend == "gloo":  # whose threads would else be there when the interpreter is gone
+        if backend == "gloo":  # else its threads would outlive the interpreter
             atexit.register(_leave)
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
@@ -64,11 +64,11 @@ def _leave() -> None:
 
 
 def _store(rank: int, world: int, limit: timedelta) -> Any:
-    """Where processes meet: with `torchrun`, or else with rank 0, which listens on the address that it is known by."""
+    """The key-value store for the rendezvous: that of `torchrun`, else one of rank 0 on the master address."""
     kind, prefixed = dist.TCPStore, dist.PrefixStore  # type: ignore[attr-defined]
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if rank != 0 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        # What processes said before a restart is still in the store of `torchrun`.
+        # After a restart the store of `torchrun` still has the keys of the attempt before.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         return prefixed(f"attempt-{attempt}", kind(host, port, world, is_master=False, timeout=limit))
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -80,9 +80,10 @@ def _store(rank: int, world: int, limit: timedelta) -> Any:
 
 
 class Links:
-    """This process's links with the others, for a network of as many nodes as there are processes.
+    """The links of this process to the others, in a network with as many nodes as there are processes.
 
-    `rank` is the node here, `sent` the bytes handed over for `mix`, `device` where vectors cross without a copy.
+    `rank` is the node of this process. `sent` counts the bytes sent by `mix`. Tensors on `device` are sent without a
+    copy.
     """
 
     def __init__(self, network: Network) -> None:
@@ -90,7 +91,7 @@ class Links:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.limit = timedelta(seconds=seconds())
         self.sent, self.step = 0, 0
-        # gloo moves what is in the memory of the CPU, NCCL what is in that of GPUs.
+        # gloo sends tensors in CPU memory, NCCL those in GPU memory.
         backends = str(dist.distributed_c10d.BackendConfig(dist.get_backend()))
         self.staged = "nccl" not in backends
         self.device = torch.device("cpu" if "cpu:gloo" in backends else "cuda")
@@ -107,7 +108,7 @@ class Links:
             self.turns.append((weights, targets))
 
     def mix(self, t: int, x: torch.Tensor) -> torch.Tensor:
-        """sum_j w_ij x_j over those that this node i hears in iteration t, itself among them, in their order."""
+        """sum_j w_ij x_j over this node i and the nodes it receives from in iteration t, in the order of j."""
         weights, targets = self.turns[t % len(self.turns)]
         heard = self.exchange(dict.fromkeys(targets, x), [j for j in weights if j != self.rank], x)
         self.sent += len(targets) * x.numel() * x.element_size()
@@ -115,22 +116,22 @@ class Links:
         return sum((w * heard[j] for j, w in weights.items()), start=torch.zeros_like(x))
 
     def everyone(self, x: torch.Tensor) -> torch.Tensor:
-        """The tensors of all processes, (world, ...), alike in each of them."""
+        """The tensors of all processes (world, ...), equal in each of them."""
         others = [rank for rank in range(self.world) if rank != self.rank]
         heard = self.exchange(dict.fromkeys(others, x), others, x)
         heard[self.rank] = x
         return torch.stack([heard[rank] for rank in range(self.world)])
 
     def agree(self, facts: Mapping[str, Any]) -> None:
-        """Refuse to go on where processes differ in a fact, and say in which."""
+        """Raise a ValueError if processes differ in a fact, and say in which."""
         meeting.agree(facts, lambda rows: self.everyone(torch.from_numpy(rows).to(self.device)).cpu().numpy())
 
     def exchange(
         self, sends: Mapping[int, torch.Tensor], sources: Sequence[int], like: torch.Tensor
     ) -> dict[int, torch.Tensor]:
-        """Send to some and receive from some, all in flight together; every tensor has the shape and type of `like`."""
+        """Send and receive tensors, all concurrently; every tensor has the shape and type of `like`."""
         place = torch.device("cpu") if self.staged else like.device
-        # One copy of a tensor serves all who get it.
+        # A tensor that goes to several processes is copied once.
         copies = {id(tensor): tensor.detach().to(place).contiguous() for tensor in sends.values()}
         out = {rank: copies[id(tensor)] for rank, tensor in sends.items()}
         into = {rank: torch.empty(like.shape, dtype=like.dtype, device=place) for rank in sources}
@@ -142,7 +143,7 @@ class Links:
             works = dist.batch_isend_irecv([operation for _, operation in asked])
         except RuntimeError as error:
             raise self._lost(asked[0][0], error) from error
-        # With NCCL all operations of a batch are one piece of work.
+        # NCCL returns a single work object for all operations of a batch.
         for (rank, _), work in zip(asked, works, strict=False):
             try:
                 work.wait(self.limit)

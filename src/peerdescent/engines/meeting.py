@@ -1,4 +1,4 @@
-"""Processes of one run meet: each tells what it is about to do, and nobody goes on where they differ."""
+"""A check that all processes of a run are about to do the same, and the time limit for waiting."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from peerdescent.errors import require
 
 TIMEOUT = 60.0
-"""Seconds that a process waits for another; the variable PEERDESCENT_TIMEOUT says otherwise."""
+"""Seconds that a process waits for another; the variable PEERDESCENT_TIMEOUT overrides it."""
 
 
 def seconds() -> float:
-    """The time limit."""
+    """The time limit for waiting on another process."""
     text = os.environ.get("PEERDESCENT_TIMEOUT", str(TIMEOUT))
     try:
         value = float(text)
@@ -39,13 +39,13 @@ def is_loopback(host: str) -> bool:
 
 
 FIELD = 512
-"""Bytes of a fact, cut or filled up to so many."""
+"""Bytes of a fact; longer ones are truncated and shorter ones padded."""
 
 
 def agree(facts: Mapping[str, Any], gather: Callable[[np.ndarray], Any]) -> None:
-    """Refuse to go on where processes differ in a fact, and say which, what and whose.
+    """Raise a ValueError if processes differ in a fact. The message has the fact, the values and the processes.
 
-    `gather` collects an array of every process, (processes, ...) or joined along the first axis.
+    `gather` collects an array from every process, as (processes, ...) or concatenated along the first axis.
 
     >>> agree({"seed": 0}, lambda rows: np.stack([rows, rows]))
     >>> agree({"seed": 0}, lambda rows: np.stack([rows, _rows({"seed": 1})]))
@@ -53,9 +53,9 @@ def agree(facts: Mapping[str, Any], gather: Callable[[np.ndarray], Any]) -> None
     ValueError: processes 0 and 1 are not of one run: seed is '0' in one, '1' in the other; start all with one command
     """
     mine = _rows(facts)
-    told = np.asarray(gather(mine)).reshape(-1, *mine.shape)
-    for process, rows in enumerate(told):
-        for name, first, other in zip(facts, told[0], rows, strict=True):
+    gathered = np.asarray(gather(mine)).reshape(-1, *mine.shape)
+    for process, rows in enumerate(gathered):
+        for name, first, other in zip(facts, gathered[0], rows, strict=True):
             here, there = (bytes(row).rstrip(b"\0").decode(errors="replace") for row in (first, other))
             require(
                 here == there,

@@ -1,4 +1,4 @@
-"""Mixing: the weights W as compiled programs use them, as matrices or as lists of neighbours."""
+"""Mixing: the weights W in compiled programs, as dense matrices or as lists of neighbours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from peerdescent.networks.network import Network
 
 
 class Dense(NamedTuple):
-    """Weights (period, n, n)."""
+    """Dense weights (period, n, n)."""
 
     matrices: Any
 
@@ -32,7 +32,7 @@ class Dense(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """The nodes that each node hears (period, n, d) and their weights (period, n, d), padded with weight zero."""
+    """The nodes that each node receives from (period, n, d) and their weights (period, n, d), padded with zeros."""
 
     neighbours: Any
     weights: Any
@@ -50,16 +50,16 @@ class Gather(NamedTuple):
 
 
 def weights_of(network: Network, dtype: Any) -> Dense | Gather:
-    """W as the program uses it."""
+    """The weights of a network as a compiled program uses them, on the device."""
     return jax.tree.map(jnp.asarray, packed(network.matrices, dtype))
 
 
 def packed(matrices: Sequence[sparse.csr_array], dtype: Any) -> Dense | Gather:
-    """Weights in NumPy arrays: as matrices, or as lists of neighbours where they are sparse."""
+    """The weights in NumPy arrays: dense matrices, or lists of neighbours if they are sparse."""
     heard = [np.diff(matrix.indptr) for matrix in matrices]
     widest = max(int(h.max()) for h in heard)
     rows, columns = matrices[0].shape
-    # Measured on a CPU, n = 20 to 1,024: a gather wins where W is less than a quarter full. For GPUs 8 is a guess.
+    # On a CPU, with n = 20 to 1,024, a gather is faster if less than a quarter of W is nonzero. For GPUs 8 is a guess.
     if columns <= (4 if jax.default_backend() == "cpu" else 8) * widest:
         return Dense(np.stack([matrix.toarray() for matrix in matrices]).astype(dtype))
     neighbours = np.zeros((len(matrices), rows, widest), dtype=np.int32)

@@ -1,9 +1,9 @@
-"""What a method does, found once by running its own text on vectors that hold nothing.
+"""Outlines: what a method does in an iteration, recorded by running its code on placeholder vectors.
 
-An outline lists, for iteration 0 and for any later one, which samples a method draws, at which vectors it asks for
-gradients, how often it mixes, and what depends on the iteration counter. It knows no problem and no network: what all
-this costs on a given one is in `peerdescent.runs.costs`. Engines use it to draw samples ahead and to carry equal
-vectors once; the GPU kernel uses it to compute gradients before the rest of an iteration.
+An outline lists, for iteration 0 and for any later one, which samples a method draws, at which vectors it takes
+gradients, how often it mixes, and what depends on the iteration counter. It is independent of problem and network;
+`peerdescent.runs.costs` computes costs from it. Engines use it to draw samples ahead and to store equal vectors once.
+The GPU kernel uses it to compute gradients before the rest of an iteration.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from peerdescent.methods.contract import Calls, Method
 
 
 class Blank:
-    """A vector that holds nothing: all arithmetic on it gives another one."""
+    """A placeholder vector without values: arithmetic on it gives another placeholder."""
 
     def __add__(self, other: Any) -> Blank:
         return Blank()
@@ -30,7 +30,7 @@ class Blank:
 
 
 class Leaf(Blank):
-    """A vector of the state at the start of an iteration, by its number."""
+    """A placeholder for a vector of the state at the start of an iteration, with its number."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -44,12 +44,12 @@ class Drawn(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """A gradient that a method asks for."""
+    """A gradient that a method takes."""
 
     slot: int
-    """Its number among the gradients of the iteration; both sides of an `every` share numbers."""
+    """Its number among the gradients of the iteration; both branches of an `every` use the same numbers."""
     leaf: int | None
-    """The vector of the state it is taken at; None where that vector is computed in the same iteration."""
+    """The number of the vector of the state at which it is taken; None for a vector computed in the same iteration."""
     sample: Drawn | None
     """None for the exact gradient."""
 
@@ -59,7 +59,7 @@ class Mix(NamedTuple):
 
 
 class Either(NamedTuple):
-    """What happens on each side of an `every`."""
+    """The events in each branch of an `every`."""
 
     period: Any
     then: list[Any]
@@ -67,34 +67,34 @@ class Either(NamedTuple):
 
 
 class Recorder:
-    """The five verbs over vectors that hold nothing: they note what is asked for."""
+    """The five verbs on placeholders: they record what a method asks for."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
         self.calls, self.slots = Calls(), Calls()
 
     def sample(self, batch: Any) -> Drawn:
-        """Note a draw."""
+        """Record a sample."""
         self.events.append(Drawn(self.calls.take(), batch))
         drawn: Drawn = self.events[-1]
         return drawn
 
     def grad(self, x: Any, sample: Drawn | None) -> Blank:
-        """Note a gradient."""
+        """Record a gradient."""
         self.events.append(Gradient(self.slots.take(), x.number if isinstance(x, Leaf) else None, sample))
         return Blank()
 
     def full_grad(self, x: Any) -> Blank:
-        """Note an exact gradient."""
+        """Record an exact gradient."""
         return self.grad(x, None)
 
     def mix(self, x: Any) -> Blank:
-        """Note a round."""
+        """Record a round of communication."""
         self.events.append(Mix())
         return Blank()
 
     def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """Note both sides."""
+        """Record both branches."""
         before, call, slot = self.events, self.calls.next, self.slots.next
         sides, ends = [], []
         for thunk in (then, otherwise):
@@ -104,18 +104,18 @@ class Recorder:
             sides.append(self.events)
             ends.append(self.slots.next)
         self.events, self.slots.next = [*before, Either(period, *sides)], max(ends)
-        # New vectors, since what one side hands through unchanged the other may not.
+        # New placeholders: a vector that one branch returns unchanged may be changed by the other.
         return jax.tree.map(lambda a: Blank() if isinstance(a, Blank) else a, value)
 
 
 def recorded(act: Callable[[Any, Any], Any], given: Any) -> tuple[Recorder, Any]:
-    """What `act`, a method's `init` or `step`, does with a vector or state of `Leaf`, and the state it returns."""
+    """Run `act`, a method's `init` or `step`, on placeholders; the recorder, and the state that `act` returns."""
     recorder = Recorder()
     return recorder, act(given, recorder)
 
 
 def flat(events: list[Any], rare: bool = True) -> Iterator[Any]:
-    """All events of both sides of every `Either`, one after the other; without `rare`, not those of `then`."""
+    """All events in order, those in both branches of every `Either` included; without `rare`, not those of `then`."""
     for event in events:
         if isinstance(event, Either):
             yield from flat([*event.then, *event.otherwise] if rare else event.otherwise, rare)
@@ -129,27 +129,27 @@ class Outline(NamedTuple):
     start: list[Any]
     step: list[Any]
     structure: Any
-    """The tree of the method's state."""
-    twins: tuple[int, ...]
+    """The pytree structure of the method's state."""
+    aliases: tuple[int, ...]
     """For each leaf of the state, the first leaf that is always equal to it."""
     slots: int
-    """How many gradients an iteration holds at once."""
+    """The most gradients of an iteration; branches of an `every` count once."""
     has_numbers: bool
-    """Whether the state, made by hand, has anything but vectors in it."""
+    """Whether the state has anything but vectors in it; composed methods never do."""
 
     @property
     def requests(self) -> tuple[tuple[int, Any], ...]:
-        """The samples (call, batch) that an ordinary iteration draws: those worth drawing ahead."""
+        """The samples (call, batch) to draw ahead: those of an iteration in which no `then` branch is taken."""
         return tuple(tuple(event) for event in flat(self.step, rare=False) if isinstance(event, Drawn))
 
     @property
     def gradients(self) -> list[Gradient]:
-        """All gradients that it may ask for, in any iteration."""
+        """All gradients that the method may take, in any iteration."""
         return [event for event in flat(self.start + self.step) if isinstance(event, Gradient)]
 
     @property
     def takes_exact(self) -> bool:
-        """Whether exact local gradients are among them."""
+        """Whether the method may take exact local gradients."""
         return any(gradient.sample is None for gradient in self.gradients)
 
     @property
@@ -167,7 +167,7 @@ class Outline(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def outline(method: Method) -> Outline:
-    """The outline of a method.
+    """The outline of a method, by running its `init` and `step` on placeholders.
 
     >>> from peerdescent import methods
     >>> found = outline(methods.gt_hsgd(batch=4, initial_batch=32))
@@ -177,12 +177,12 @@ def outline(method: Method) -> Outline:
     try:
         start, first = recorded(method.init, Leaf(0))
         leaves, structure = jax.tree.flatten(first)
-        # Leaves that are one vector after iteration 0 and again after any other are one vector always.
+        # Leaves that are the same vector after iteration 0, and again after iteration 1, are the same vector always.
         _, later = recorded(method.step, first)
         pairs = list(zip(leaves, jax.tree.leaves(later), strict=False))
         names = [tuple(map(id, pair)) if isinstance(pair[0], Blank) else (k,) for k, pair in enumerate(pairs)]
-        twins = tuple(names.index(name) for name in names)
-        known = [Leaf(twins[k]) if isinstance(leaf, Blank) else leaf for k, leaf in enumerate(leaves)]
+        aliases = tuple(names.index(name) for name in names)
+        known = [Leaf(aliases[k]) if isinstance(leaf, Blank) else leaf for k, leaf in enumerate(leaves)]
         step, _ = recorded(method.step, jax.tree.unflatten(structure, known))
     except (TypeError, AttributeError) as error:
         raise ValueError(
@@ -190,4 +190,4 @@ def outline(method: Method) -> Outline:
         ) from error
     slots = max(1, start.slots.next, step.slots.next)
     has_numbers = not all(isinstance(leaf, Blank) for leaf in leaves)
-    return Outline(start.events, step.events, structure, twins, slots, has_numbers)
+    return Outline(start.events, step.events, structure, aliases, slots, has_numbers)

@@ -1,8 +1,7 @@
-"""Processes that share no data, one a node: vectors are PyTorch tensors, and `mix` sends them to the neighbours.
+"""The engine with one process per node. Vectors are PyTorch tensors, and `mix` sends them to the neighbours.
 
-A process computes the gradients of its own node only, by the same oracle as everywhere, and holds nothing of the
-others' data. What crosses is vectors: in `mix` to neighbours, and at records to everyone, since metrics need all
-iterates.
+A process has the data of its own node only, and computes that node's gradients with the problem's oracle. Processes
+exchange vectors: in `mix` with neighbours, and at records with all processes, since metrics need all iterates.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from peerdescent.problems.problem import Oracle, Problem, cast
 
 
 def connect() -> int:
-    """Join the other processes of the run, and say which one this is."""
+    """Join the other processes of the run; the number of this process."""
     links.connect()
     return int(dist.get_rank())
 
@@ -39,7 +38,7 @@ class Net:
         self.calls = Calls()
 
     def sample(self, batch: int) -> Any:
-        """A draw of this node."""
+        """A sample of this node."""
         engine = self.engine
         where = np.uint32(engine.seed), np.int32(engine.links.rank), np.int32(self.t)
         return _draw(engine.oracle, self.calls.take(), batch, *where, engine.data)
@@ -53,25 +52,25 @@ class Net:
         return _tensor(_exact(self.engine.oracle, _array(x)[None], self.engine.data)[1][0])
 
     def mix(self, x: torch.Tensor) -> torch.Tensor:
-        """One round with the neighbours."""
+        """One round of communication with the neighbours."""
         return self.engine.links.mix(self.t, x)
 
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """One side or the other."""
+        """Call one of the two functions."""
         with self.calls.inside(self.calls.next):
             return then() if self.t % period == 0 else otherwise()
 
 
 class Alone(Net):
-    """A net whose mix hears nobody: for compiling what there is to compile."""
+    """The five verbs without communication, for compilation."""
 
     def mix(self, x: torch.Tensor) -> torch.Tensor:
-        """Itself."""
+        """x itself."""
         return x
 
 
 class Processes:
-    """The engine: `start` performs iteration 0, `advance` later ones."""
+    """The engine `processes`."""
 
     packages: ClassVar[tuple[str, ...]] = ("jax", "torch")
 
@@ -81,7 +80,7 @@ class Processes:
         self.data = cast(problem.part(self.links.rank), dtype)
 
     def warm_up(self, x0: np.ndarray, points: int) -> None:
-        """Compile gradients and the evaluation, without a word to the others."""
+        """Compile gradients and the evaluation, without communication."""
         self.method.step(self.method.init(self._own(x0), Alone(self, 0)), Alone(self, 1))
         jax.block_until_ready(_exact(self.oracle, jnp.asarray(x0[:1], self.dtype), self.data))
 
@@ -98,7 +97,7 @@ class Processes:
         return state
 
     def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """F (k,) and its gradients (k, p) at points (k, p): every process adds what its own cost is there."""
+        """F (k,) and its gradients (k, p) at points (k, p); each process computes the part of its own node."""
         values, grads = [], []
         for point in points:
             value, grad = _exact(self.oracle, jnp.asarray(point, self.dtype)[None], self.data)
@@ -108,7 +107,7 @@ class Processes:
         return np.array(values), np.array(grads)
 
     def gather(self, state: Any) -> Any:
-        """The same tree for all nodes in NumPy arrays (n, ...), in every process."""
+        """The state of all nodes as the same tree with NumPy arrays (n, ...), in every process."""
 
         def everyone(leaf: Any) -> Any:
             if not np.ndim(leaf):
@@ -118,9 +117,9 @@ class Processes:
 
         return jax.tree.map(everyone, state)
 
-    def scatter(self, kept: Any) -> Any:
-        """This node's part of what `gather` collected, as tensors of its own."""
-        return jax.tree.map(lambda leaf: self._own(leaf) if np.ndim(leaf) else leaf, kept)
+    def scatter(self, gathered: Any) -> Any:
+        """This node's part of a gathered state, as new tensors."""
+        return jax.tree.map(lambda leaf: self._own(leaf) if np.ndim(leaf) else leaf, gathered)
 
     def _own(self, all_nodes: np.ndarray) -> torch.Tensor:
         return torch.tensor(all_nodes[self.links.rank], device=self.links.device)
@@ -142,7 +141,7 @@ def _exact(oracle: Oracle, points: jax.Array, data: Any) -> tuple[jax.Array, jax
 
 
 def _array(x: torch.Tensor) -> jax.Array:
-    """The same numbers for JAX, where they lie; nobody changes a vector in place."""
+    """The tensor as a JAX array that shares its memory. This is safe, since vectors are never changed in place."""
     return jnp.from_dlpack(x.contiguous())
 
 

@@ -1,7 +1,7 @@
-"""One iteration as JAX sees it: the five verbs over vectors (n, p), or (n, c, p) for c configurations at once.
+"""One iteration in JAX: the five verbs on vectors (n, p), or (n, c, p) for c configurations at once.
 
-A configuration axis changes nothing for a method: its numbers become columns (c, 1), which its arithmetic broadcasts.
-Configurations share their samples, so a minibatch gradient is one matrix product for all of them.
+With a configuration axis, the method's code is the same: its numbers are arrays (c, 1), which broadcast. All
+configurations share their samples, so a minibatch gradient is one matrix product for all of them.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ from peerdescent.problems.keys import node_keys
 from peerdescent.problems.problem import Oracle
 
 MERGED_FROM = 8
-"""The batch from which gradients at several points on one sample are one product; below, joining points costs more."""
+"""From this batch size on, gradients at several points on one sample are one product. Below, joining is slower."""
 
 RESTARTED_TOGETHER = 8
-"""Configurations whose restarts are computed in one go."""
+"""How many configurations compute their restarts at once."""
 
 AXIS = "nodes"
-"""The axis of a mesh."""
+"""The name of the mesh axis."""
 
 
 class Program(NamedTuple):
-    """All that shapes the compiled program, with the shapes of its arguments; equal programs are compiled once."""
+    """What determines a compiled program, besides the shapes of its arguments. Equal programs are compiled once."""
 
     method: Method
     oracle: Oracle
-    twins: tuple[int, ...]
-    """For each leaf of the state, the first one that is always equal to it; only that one is carried."""
+    aliases: tuple[int, ...]
+    """For each leaf of the state, the first leaf that is always equal to it. The loop carries only that one."""
     many: bool = False
-    """Whether vectors have a configuration axis, and there are several seeds."""
+    """Whether vectors have a configuration axis, and arguments a seed axis."""
     mesh: Mesh | None = None
-    """The devices over which nodes lie, each of which runs this program for its own nodes."""
+    """The devices that share the nodes; each runs this program for its own nodes."""
 
     @property
     def axis(self) -> str | None:
-        """The axis of the mesh, if there is one."""
+        """The name of the mesh axis, if there is a mesh."""
         return None if self.mesh is None else AXIS
 
 
 class Sample(NamedTuple):
-    """What was drawn at every node, and how much."""
+    """The samples of all nodes, and their size."""
 
     drawn: Any
     batch: int
 
 
 class Pending:
-    """A gradient asked for and computed when first used, so that others on the same sample join it in one product."""
+    """A gradient that is computed on first use, so that gradients on the same sample can share one product."""
 
     def __init__(self, net: Net, x: jax.Array, sample: Sample) -> None:
         self.net, self.x, self.sample = net, x, sample
@@ -108,11 +108,11 @@ class Net:
         self.program, self.data, self.weights, self.seed, self.t, self.drawn = program, data, weights, seed, t, drawn
         self.calls = Calls()
         self.rare = False
-        self.due: Any = None  # on the rare side of `every`: which configurations are there, where not all are
+        self.due: Any = None  # inside `then` of an `every`: the configurations that take it, unless all do
         self.pending: list[Pending] = []
 
     def sample(self, batch: int) -> Sample:
-        """From those drawn ahead, or drawn now."""
+        """A sample that was drawn ahead, else a new one."""
         request = self.calls.take(), batch
         if request in self.drawn and not self.rare:
             return Sample(self.drawn[request], batch)
@@ -137,11 +137,11 @@ class Net:
         return self._where_due(lambda x: jax.vmap(jax.vmap(exact, (0, None)))(x, self.data)[1], x)
 
     def mix(self, x: Any) -> jax.Array:
-        """One round."""
+        """One round of communication."""
         return self.weights.mix(self.t, settled(x))
 
     def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """Only the side that is due is computed; where configurations differ, restarts only for those that are due."""
+        """Compute only the branch that is due. If configurations differ, compute `then` only where it is due."""
         self.settle()
         call, rare, outer = self.calls.next, self.rare, self.due
         due = self.t % period == 0
@@ -150,7 +150,7 @@ class Net:
             self.rare = is_rare
             with self.calls.inside(call):
                 value = settled(thunk())
-            self.pending.clear()  # what this side asked for and did not use must not be computed outside of it
+            self.pending.clear()  # a gradient that this branch did not use must not be computed outside of it
             return value
 
         if jnp.ndim(due) == 0:
@@ -167,7 +167,7 @@ class Net:
         return value
 
     def settle(self) -> None:
-        """Compute all gradients that are pending, those on one sample together."""
+        """Compute all pending gradients, those on the same sample together."""
         while self.pending:
             sample = self.pending[0].sample
             together = [p for p in self.pending if p.sample is sample]
@@ -182,7 +182,7 @@ class Net:
         return jax.vmap(local)(x, sample.drawn, self.data)
 
     def _where_due(self, gradients: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-        """Gradients of the configurations that are due, a few at a time, and zeros for the others."""
+        """The gradients of the configurations that are due, a few at a time, and zeros for the others."""
         if self.due is None:
             return gradients(x)
         size = min(RESTARTED_TOGETHER, x.shape[1])
@@ -197,7 +197,7 @@ class Net:
 
 
 def draw(oracle: Oracle, data: Any, seed: Any, t: Any, call: int, batch: int, axis: str | None = None) -> Any:
-    """The samples of all nodes in iteration t, or of those on this device of a mesh with that axis."""
+    """The samples of all nodes in iteration t; with a mesh axis, of the nodes on this device."""
     nodes = jnp.arange(jax.tree.leaves(data)[0].shape[0])
     if axis is not None:
         nodes += lax.axis_index(axis) * len(nodes)
@@ -207,33 +207,34 @@ def draw(oracle: Oracle, data: Any, seed: Any, t: Any, call: int, batch: int, ax
 def begin(program: Program, numbers: Any, data: Any, weights: Any, seed: Any, x0: jax.Array) -> Any:
     """The state after iteration 0."""
     state = settled(program.method.replace(**numbers).init(x0, Net(program, data, weights, seed, 0, {})))
-    # Python numbers in a state made by hand get a type of their own, so that a state read back is of the same type.
+    # Python numbers in the state of a custom method become arrays of a fixed type, as they are when read from a file.
     return jax.tree.map(lambda a: lax.convert_element_type(a, jnp.result_type(a)), state)
 
 
 def interval(
     program: Program, numbers: Any, data: Any, weights: Any, seed: Any, ahead: Any, state: Any, clock: jax.Array
 ) -> Any:
-    """The state some iterations later.
+    """The state after some more iterations.
 
-    `clock` is (first, skip, count): iterations first + skip and so on, where `ahead` has samples from `first` on.
+    `clock` is (first, skip, count): the iterations are first + skip, ..., first + skip + count - 1, and `ahead` has the
+    samples from iteration `first` on.
     """
     first, skip, count = clock
     method = program.method.replace(**numbers)
-    structure, kept = jax.tree.structure(state), sorted(set(program.twins))
+    structure, distinct = jax.tree.structure(state), sorted(set(program.aliases))
 
     def whole(leaves: list[Any]) -> Any:
-        return jax.tree.unflatten(structure, [leaves[kept.index(twin)] for twin in program.twins])
+        return jax.tree.unflatten(structure, [leaves[distinct.index(alias)] for alias in program.aliases])
 
     def carried(state: Any) -> list[Any]:
         leaves = jax.tree.leaves(state)
-        return [leaves[k] for k in kept]
+        return [leaves[k] for k in distinct]
 
     def body(i: jax.Array, leaves: list[Any]) -> list[Any]:
         drawn = jax.tree.map(lambda a: a[i], ahead)
         return carried(settled(method.step(whole(leaves), Net(program, data, weights, seed, first + i, drawn))))
 
-    # The number of iterations is an argument, so that intervals of all lengths share one program.
+    # The number of iterations is an argument, so intervals of all lengths share one program.
     return whole(lax.fori_loop(skip, skip + count, body, carried(state)))
 
 

@@ -1,4 +1,4 @@
-"""The engines by name: a new engine is one module and one entry here."""
+"""The registry of engines. A new engine is one module and one entry here."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from peerdescent.errors import require, unknown
 
 
 class Entry(NamedTuple):
-    """An engine: what it is, where its class is, and how it has to be started."""
+    """An engine: its description, its class, and how it is started."""
 
     description: str
     module: str
     name: str
     processes: bool = False
-    """Whether it is one process a node, each with its node's data alone and checkpoints of its own."""
+    """Whether it has one process per node, each with the data and the checkpoints of its own node."""
     needs: str = ""
-    """A package that an ordinary installation does not have."""
+    """A package that it needs and that the default installation does not have."""
 
 
 ENGINES = {
@@ -28,14 +28,14 @@ ENGINES = {
     ),
     "sharded": Entry("nodes over the devices of a JAX mesh, one or many hosts", "sharded", "Sharded"),
     "processes": Entry(
-        "a process a node, with its own data; started by torchrun", "processes", "Processes", True, "torch"
+        "one process per node, with its own data; started by torchrun", "processes", "Processes", True, "torch"
     ),
 }
 DEFAULT = "stacked"
 
 
 def connect(name: str) -> int:
-    """Join the other processes of a run, where the engine has any.
+    """Join the other processes of a run, if the engine has any.
 
     Returns:
         The number of this process; number 0 writes files and shows results.

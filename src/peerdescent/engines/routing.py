@@ -1,4 +1,4 @@
-"""Which program runs many configurations: the plain one, or on a GPU the hand-written kernel where it is faster."""
+"""The choice between the two programs for many configurations: XLA's (plain), and on a GPU also our own kernel."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from peerdescent.problems.problem import Problem
 
 
 def fleet_for(members: list[Member], problem: Problem, network: Network, x0: np.ndarray, dtype: Any) -> Fleet:
-    """What runs these configurations: on a GPU those of each combination of sizes by the faster of two programs."""
-    # The kernel knows float32 proper only.
+    """The fleet that runs these configurations. On a GPU, a `Kernel` if possible; it uses the faster program."""
+    # The kernel has no reduced precision.
     reduced = jax.config.jax_default_matmul_precision != "highest"  # type: ignore[attr-defined]
     if members and jax.default_backend() == "gpu" and not reduced:
         kinds = {member.method.pattern: member.method for member in members}

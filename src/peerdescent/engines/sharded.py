@@ -1,10 +1,10 @@
-"""Nodes over the devices of a mesh, of one host or of many: each device holds some nodes and their data.
+"""The engine for nodes on the devices of a mesh, of one host or several. Each device has some nodes and their data.
 
-A device runs the program of `stacked` for its own nodes. Only `mix` speaks to the others: first the vectors cross that
-somebody needs on another device, each once, in rounds of `lax.ppermute`; then every device weighs what it holds and
-what it has heard. Data never leave their device; metrics need sums over devices and nothing more.
+A device runs the program of `stacked` for its own nodes. Only `mix` communicates: first, vectors that other devices
+need are sent, each once per device, in rounds of `lax.ppermute`; then each device computes the weighted sums. Data
+never leave their device; metrics need sums over devices only.
 
-Several processes (`connect`) run the same text side by side, each with the devices it has; process 0 speaks for all.
+Several processes (`connect`) run the same program, each with its own devices. Process 0 shows and writes results.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from peerdescent.problems.problem import Problem
 
 
 def connect() -> int:
-    """Join the processes of one run, before anything else is asked of JAX, and say which one this is.
+    """Join the other processes of the run, before JAX is used otherwise; the number of this process.
 
-    JAX_COORDINATOR_ADDRESS (host:port of process 0), JAX_NUM_PROCESSES and JAX_PROCESS_ID say who they are; without
-    the first there is one process, unless `jax.distributed.initialize` was called by hand. Process 0 listens on
-    JAX_COORDINATOR_BIND_ADDRESS, where that is not set on the address itself if it is loopback, else everywhere.
+    The variables JAX_COORDINATOR_ADDRESS (host:port of process 0), JAX_NUM_PROCESSES and JAX_PROCESS_ID describe the
+    processes. Without the first there is one process, unless the program has called `jax.distributed.initialize`.
+    Process 0 listens on JAX_COORDINATOR_BIND_ADDRESS. If that is not set, it listens on the coordinator address if this
+    is a loopback address, else on all interfaces.
     """
     address = os.environ.get("JAX_COORDINATOR_ADDRESS")
     if address and not jax.distributed.is_initialized():
@@ -65,7 +66,7 @@ def connect() -> int:
 
 
 def _greet() -> None:
-    """A first word with all processes. On a CPU the library for it says so on standard output, which is for results."""
+    """Communicate once with all processes; on a CPU the library prints a line, which goes to standard error."""
     sys.stdout.flush()
     results = os.dup(1)
     os.dup2(2, 1)
@@ -85,11 +86,12 @@ def _from_environment(name: str) -> int:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Turn:
-    """One W as the devices use it, k nodes each; every array is cut along its second axis.
+    """One W, distributed over devices with k nodes each. Every array is sharded along its second axis.
 
-    `rounds` are the pairs of devices (source, target) of each round, and `sends` (1, devices, m) the nodes, by their
-    numbers on the device, whose vectors each device sends in it: as many as its longest message has, shorter ones being
-    filled up. `local` are the weights of k nodes for their own k vectors and then for those heard, round after round.
+    `rounds` has the pairs of devices (source, target) of each round. `sends` has, for each round, the nodes (1,
+    devices, m) whose vectors each device sends, by their numbers on that device; m is the length of the longest message
+    of the round, and shorter ones are padded. `local` has the weights of the k nodes: first for their own k vectors,
+    then for those received, round by round.
     """
 
     local: Dense | Gather
@@ -97,13 +99,13 @@ class Turn:
     rounds: tuple[tuple[Message, ...], ...] = field(metadata={"static": True})
 
     def mix(self, x: jax.Array) -> jax.Array:
-        """W x, of the nodes here."""
+        """The rows of W x of this device's nodes."""
         heard = [lax.ppermute(x[send[0, 0]], AXIS, pairs) for send, pairs in zip(self.sends, self.rounds, strict=True)]
         return self.local.mix(0, jnp.concatenate([x, *heard]))
 
 
 class Permuted(NamedTuple):
-    """The weights of a network, one turn for each W of its period."""
+    """The weights of a network, with one `Turn` for each W of its period."""
 
     turns: tuple[Turn, ...]
 
@@ -113,14 +115,14 @@ class Permuted(NamedTuple):
         return max(turn.local.width for turn in self.turns)
 
     def mix(self, t: Any, x: jax.Array) -> jax.Array:
-        """W_t x; all devices take the same turn."""
+        """W_t x."""
         if len(self.turns) == 1:
             return self.turns[0].mix(x)
         return lax.switch(t % len(self.turns), [turn.mix for turn in self.turns], x)
 
 
 def permuted(network: Network, devices: int, dtype: Any) -> Permuted:
-    """The weights of a network whose nodes lie on so many devices, as NumPy arrays."""
+    """The weights of a network whose nodes are on `devices` devices, as NumPy arrays."""
     return Permuted(tuple(_turn(W, devices, dtype) for W in network.matrices))
 
 
@@ -131,7 +133,7 @@ def _turn(W: sparse.csr_array, devices: int, dtype: Any) -> Turn:
     for target, node in sorted(set(links)):
         if node // k != target:
             needed[node // k, target].append(node)
-    # The longest first, so that messages of about one length share a round and little is filled up.
+    # The longest first, so that messages in a round have similar lengths and need little padding.
     rounds = colours(sorted(needed, key=lambda message: -len(needed[message])))
     column = {(device, node): node % k for device, node in links if node // k == device}
     width, sends = k, []
@@ -148,10 +150,10 @@ def _turn(W: sparse.csr_array, devices: int, dtype: Any) -> Turn:
 
 
 class Sharded(Stacked):
-    """The engine: that of `stacked`, with its programs spread over a mesh."""
+    """The engine `sharded`: the programs of `stacked`, on a mesh."""
 
     def place(self, problem: Problem, network: Network, dtype: Any) -> tuple[Any, Any]:
-        """Every device gets what its own nodes hold and hear."""
+        """The data and weights, on each device those of its own nodes."""
         devices = _devices(problem.nodes)
         self.mesh = Mesh(np.array(devices), (AXIS,))
         return self._put(problem.data, FIRST, dtype), self._put(permuted(network, len(devices), dtype), SECOND)
@@ -161,14 +163,14 @@ class Sharded(Stacked):
         return super().start(self._put(x0, FIRST))
 
     def gather(self, state: Any) -> Any:
-        """A copy of all nodes' part, in NumPy arrays (n, p), on every process."""
+        """A copy of the state of all nodes in NumPy arrays (n, p), in every process."""
         if jax.process_count() == 1:
             return super().gather(state)
         return multihost_utils.process_allgather(state, tiled=True)
 
-    def scatter(self, kept: Any) -> Any:
-        """A copy with each node's part on its device."""
-        return jax.tree.map(lambda a: self._put(a, cut_of(a)), kept)
+    def scatter(self, gathered: Any) -> Any:
+        """A copy of a gathered state, with each node's part on its device."""
+        return jax.tree.map(lambda a: self._put(a, cut_of(a)), gathered)
 
     def _put(self, tree: Any, spec: Spec, dtype: Any = None) -> Any:
         mesh = self.mesh
@@ -177,7 +179,7 @@ class Sharded(Stacked):
         def place(a: Any) -> jax.Array:
             a = np.asarray(a)
             kind = dtype if dtype is not None and jnp.issubdtype(a.dtype, jnp.floating) else jnp.result_type(a)
-            # A copy of what a device of this process holds, and of nothing else.
+            # Each process copies only the parts of its own devices.
             return jax.make_array_from_callback(
                 a.shape, NamedSharding(mesh, spec), lambda index: np.array(a[index], kind)
             )
@@ -186,7 +188,7 @@ class Sharded(Stacked):
 
 
 def _devices(nodes: int) -> list[jax.Device]:
-    """Those that share the nodes evenly: as many as can on one host, all of them where there are several processes."""
+    """The devices, which must divide the nodes evenly: as many as possible in one process, all of them in several."""
     devices = jax.devices()
     if jax.process_count() > 1:
         require(

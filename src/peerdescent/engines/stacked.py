@@ -1,4 +1,4 @@
-"""The simulator: nodes are the leading axis of one array, and an interval of iterations is one compiled program."""
+"""The simulator: nodes are the first axis of arrays, and one compiled program runs an interval of iterations."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from peerdescent.problems.problem import Problem, cast
 
 
 class Stacked(Loop):
-    """The engine: `start` performs iteration 0, `advance` later ones."""
+    """The engine `stacked`."""
 
     packages: ClassVar[tuple[str, ...]] = ("jax",)
     mesh: Mesh | None = None
 
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
         data, weights = self.place(problem, network, dtype)
-        program = Program(method.pattern, problem.oracle, outline(method).twins, mesh=self.mesh)
+        program = Program(method.pattern, problem.oracle, outline(method).aliases, mesh=self.mesh)
         numbers = {name: number(value, dtype) for name, value in method.numbers.items()}
         super().__init__(program, method, problem, numbers, data, weights, jnp.uint32(seed))
 
     def place(self, problem: Problem, network: Network, dtype: Any) -> tuple[Any, Any]:
-        """The nodes' data and the weights, where they are used."""
+        """The data and the weights, on the device."""
         return on_device(problem, dtype), weights_of(network, dtype)
 
     def warm_up(self, x0: np.ndarray, points: int) -> None:
@@ -41,7 +41,7 @@ class Stacked(Loop):
         self.evaluate(np.repeat(x0[:1], points, axis=0))
 
     def advance(self, state: Any, t: int, until: int) -> Any:
-        """The state after iterations t, ..., until - 1; it consumes `state`."""
+        """The state after iterations t, ..., until - 1. Consumes `state`."""
         while t < until:
             state, t = self.some(state, t, until)
         return jax.block_until_ready(state)
@@ -52,19 +52,19 @@ class Stacked(Loop):
         return np.asarray(values), np.asarray(grads)
 
     def gather(self, state: Any) -> Any:
-        """A copy in NumPy arrays (n, p)."""
+        """A copy of the state in NumPy arrays (n, p)."""
         return jax.tree.map(np.array, state)
 
-    def scatter(self, kept: Any) -> Any:
-        """A copy on the device, since `advance` consumes it."""
-        return jax.tree.map(jnp.array, kept)
+    def scatter(self, gathered: Any) -> Any:
+        """A copy on the device; a copy, since `advance` consumes the state."""
+        return jax.tree.map(jnp.array, gathered)
 
 
 _PLACED: weakref.WeakKeyDictionary[Problem, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 def on_device(problem: Problem, dtype: Any) -> Any:
-    """The problem's data on the device, copied once however many runs use it."""
+    """The problem's data on the device. All runs share one copy."""
     placed = _PLACED.setdefault(problem, {})
     name = np.dtype(dtype).name
     if name not in placed:

@@ -1,4 +1,4 @@
-"""Figures, made without pyplot: curves, heat maps, networks, and the theory's."""
+"""Figures, made without pyplot: curves, heat maps, networks, and figures of the theory."""
 
 import lazy_loader
 

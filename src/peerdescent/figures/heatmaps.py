@@ -17,17 +17,26 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-NUMBERED = 120  # cells; more numbers than that would not be legible
+NUMBERED = 120  # the most cells with numbers; more would not be legible
 TICKS = 40  # on an axis of a map, at most
 
 
 def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss") -> Figure:
-    """A table of `sweep` over two of its parameters; a cell is the smallest `value` over all the others.
+    """A heat map of a table of `sweep` over two of its hyperparameters.
 
-    `value` is "loss", "grad_norm" or a column such as "loss@5", the mean over seeds where there are several. As for
-    `best`, a configuration counts if it is done for every seed; cells where all diverged are hatched. The frame
-    marks the best cell. Colours end at three times the median's distance from the best, so that large losses do not
-    hide the small differences.
+    A cell shows the smallest mean over seeds among the configurations with its two values. As in `best`, only
+    configurations that are done for every seed count. Cells in which all diverged are hatched, and a frame marks the
+    best cell. The colour scale ends at the best plus three times the median's distance from it, so that large losses do
+    not hide small differences.
+
+    Args:
+        table: The table.
+        x: The hyperparameter on the horizontal axis.
+        y: The hyperparameter on the vertical axis.
+        value: "loss", "grad_norm" or a column such as "loss@5".
+
+    Returns:
+        The figure.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -90,7 +99,7 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss") -> Figure:
 
 
 def _special(axes: Axes, cells: np.ndarray, hatched: np.ndarray) -> list[Patch]:
-    """Draw the cells without a value and the lines between all, and return what the legend says of such cells."""
+    """Draw the cells without a value, and lines between all cells; returns the legend's entries for such cells."""
     handles = []
     for label, hatch, which in (("diverged", "////", hatched), ("not finished", "..", np.isnan(cells) & ~hatched)):
         look: dict[str, Any] = {"facecolor": "0.9", "edgecolor": "0.55", "hatch": hatch, "linewidth": 0}

@@ -1,4 +1,4 @@
-"""Curves: traces side by side, and means over seeds with their bands."""
+"""Curves: single traces, and means over seeds with bands."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from peerdescent.runs.metrics import Metric
 
-MARKS = 8  # a line, at most
+MARKS = 8  # the most markers of a line
 
 
 def comparison(traces: Mapping[str, Trace]) -> Figure:
-    """Four panels: loss, gradient norm and consensus error against epochs, and loss against bytes; a line a trace.
+    """Four panels with one line per trace: loss, gradient norm and consensus error by epochs, and loss by bytes.
 
-    Traces without epochs (endless samples) are drawn against steps. The axes are those of `curves`.
+    If a trace has no epochs (an infinite stream of samples), steps take their place. The axes are as in `curves`.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -47,22 +47,25 @@ def curves(
     optimum: float | None = None,
     title: str = "",
 ) -> Figure:
-    """One line a group, the mean over its traces (which differ in seed), in panels given as (horizontal, vertical).
+    """Curves of groups of traces that differ in seed. Each group is one line, the mean over its traces.
 
-    The band around a mean is one sample standard deviation either way on a linear axis, and goes from the smallest to
-    the largest trace on a log axis, where a deviation could reach below zero. Traces recorded at different points are
-    interpolated linearly, and a mean goes as far as all of its traces do.
+    The band around a mean is one sample standard deviation to either side on a linear axis. On a log axis, where a
+    deviation could reach below zero, it goes from the smallest to the largest trace. Traces recorded at different
+    points are interpolated linearly. A mean ends where the first of its traces does.
 
-    A trace that diverged is in no mean: it is drawn by itself, thin, as far as it goes, and the legend says so. The
-    axes fit the others. The axis of the loss ends early where a trace climbs, or where a steep start would press the
-    rest flat.
+    A trace that diverged is in no mean: it is drawn as a thin line of its own, and the legend says so. The axes fit the
+    other traces. The axis of the loss is limited if a trace rises, or if a steep start would make the rest look flat.
 
     Args:
         groups: The traces of each line, by the line's name.
-        panels: Horizontal is "step", "epoch", "rounds", "bytes" or "seconds"; vertical is "loss", "gap" (loss -
-            `optimum`), "grad_norm", "stationarity", "consensus" or a metric of your own.
+        panels: The axes (horizontal, vertical) of each panel. Horizontal is "step", "epoch", "rounds", "bytes" or
+            "seconds"; vertical is "loss", "gap" (loss - `optimum`), "grad_norm", "stationarity", "consensus" or a
+            metric of your own.
         optimum: The smallest possible loss, for gaps.
-        title: Above the figure.
+        title: The title of the figure.
+
+    Returns:
+        The figure.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -104,7 +107,7 @@ def curves(
 def _check(
     groups: Mapping[str, Sequence[Trace]], panels: Sequence[tuple[str, str]], optimum: float | None
 ) -> dict[str, Metric]:
-    """What can be drawn of the groups, if the panels ask for nothing else."""
+    """Refuse panels with unknown axes; returns the metrics for the vertical axis."""
     require(len(groups) > 0, "no groups to draw: give at least one")
     for name, traces in groups.items():
         good = not isinstance(traces, Trace) and len(traces) > 0
@@ -125,7 +128,7 @@ def _check(
 
 
 class _Line(NamedTuple):
-    """What is drawn of a trace or of several: their mean, and the band from low to high, at the points x."""
+    """One line of a figure: the mean of one or several traces at the points x, and the band from low to high."""
 
     x: np.ndarray
     mean: np.ndarray
@@ -141,7 +144,7 @@ def _group(
     kept = [trace for trace in traces if trace.status != Status.diverged]
     count = f" ({len(diverged)} of {len(traces)} diverged)" if kept else " (diverged)"
     label = name + count if diverged else name
-    # Where nothing else is left, the first that diverged stands for the group.
+    # If all traces diverged, the first one is drawn as the line of the group.
     alone = diverged if kept else diverged[1:]
     line = _line(name, kept or diverged[:1], x, metric, optimum)._replace(diverged=not kept)
     others = [_line(name, [trace], x, metric, optimum)._replace(diverged=True) for trace in alone]
@@ -165,7 +168,7 @@ def _group(
 
 
 def _line(name: str, traces: Sequence[Trace], x: str, metric: Metric, optimum: float | None) -> _Line:
-    """The mean over traces and its band, as the metric's axis can show them."""
+    """The mean over traces and its band, restricted to values that the metric's axis can show."""
     tables = [trace.table if optimum is None else add_gap(trace.table, optimum) for trace in traces]
     for wanted in (x, metric.name):
         recorded = all(wanted in table and np.isfinite(table[wanted].to_numpy(float)).any() for table in tables)
@@ -174,14 +177,14 @@ def _line(name: str, traces: Sequence[Trace], x: str, metric: Metric, optimum: f
     require(len(found.x) > 0, f"the traces of {name!r} have no {x} in common: give them the same budget")
     if not metric.log:
         return _Line(found.x, found.mean, found.mean - found.deviation, found.mean + found.deviation)
-    # A log axis has no place for the zeros of a common start, nor for a loss below the optimum.
+    # A log axis cannot show the zero consensus error of a common start, or a loss below the optimum.
     mean = np.where(found.mean > 0, found.mean, np.nan)
     least = found.values[found.values > 0].min(initial=math.inf)
     return _Line(found.x, mean, np.maximum(found.low, least) + 0 * mean, found.high + 0 * mean)
 
 
 def _linear(axes: Axes, lines: Sequence[_Line]) -> None:
-    """Limits that fit the lines that did not diverge."""
+    """Set limits that fit the lines that did not diverge."""
     kept = _finite(edge for line in lines if not line.diverged for edge in (line.low, line.high))
     if kept and any(line.diverged for line in lines):
         margin = 0.05 * (max(kept) - min(kept)) or 0.5
@@ -189,9 +192,9 @@ def _linear(axes: Axes, lines: Sequence[_Line]) -> None:
 
 
 def _loss_limits(axes: Axes, lines: Sequence[_Line]) -> None:
-    """One line that escapes upward, or a steep start, would press all the rest flat.
+    """Limit the axis of the loss, since a rising line or a steep start would make all else look flat.
 
-    So show no more above the start than below it, and no more than twice the height left after a tenth of a run.
+    Above the start, show no more than below it, and no more than twice the height that is left after a tenth of a run.
     """
     start, low = max(_finite(line.mean[:1] for line in lines)), min(_finite(line.low for line in lines))
     reach = start - low
@@ -216,7 +219,7 @@ def _logarithmic(axes: Axes, lines: Sequence[_Line]) -> None:
         axes.set_ylim(min(kept) / 2, max(kept) * 2)
     low, high = axes.get_ylim()
     axes.yaxis.set_minor_formatter(NullFormatter())
-    if high < 200 * low:  # too few powers of ten to read by
+    if high < 200 * low:  # too few powers of ten for tick labels
         digits = "25" if high > 5 * low else "123456789"
         axes.yaxis.set_minor_formatter(FuncFormatter(lambda v, _: f"{v:g}" if f"{v:e}"[0] in digits else ""))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
@@ -227,7 +230,7 @@ def _finite(arrays: Any) -> list[float]:
 
 
 def _title(traces: Mapping[str, Trace]) -> str:
-    """The problem and the network, where all traces share them."""
+    """The names of the problem and the network, if they are the same for all traces."""
     problems = {trace.identity.problem for trace in traces.values()}
     networks = {trace.identity.network for trace in traces.values()}
     common = [next(iter(names)) for names in (problems, networks) if len(names) == 1]

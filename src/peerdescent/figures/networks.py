@@ -1,4 +1,4 @@
-"""A network drawn: its nodes, its links, and a panel for each step of a sequence."""
+"""Drawings of networks: nodes and links, with one panel for each step of a sequence."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 BLUE = COLOURS[0]
 LATTICES = ("grid", "torus")
 MARGIN = 0.18  # around the outermost nodes, in units of the circle's radius
-LABELLED = 60  # nodes; more numbers than that would not be legible
-ARROWS = 2000  # links; more are drawn as lines, since arrowheads would only hide each other
-TURNS = 8  # matrices of a sequence drawn
+LABELLED = 60  # the most nodes with numbers; more would not be legible
+ARROWS = 2000  # the most links with arrowheads; more would hide each other
+TURNS = 8  # the most matrices of a sequence
 
 
 def drawing(network: Network) -> Figure:
-    """The links of a network: nodes on a circle, or in rows for a grid or torus; a panel for each step of a sequence.
+    """A drawing of a network: nodes on a circle, or in rows for a grid or torus; one panel for each step of a sequence.
 
-    The links that close a torus leave its sides as stubs.
+    The links that close a torus are drawn as stubs at its sides.
 
     >>> from peerdescent import Network, topology
     >>> len(drawing(Network(topology.one_peer_exponential(8))).axes)
@@ -50,13 +50,13 @@ def drawing(network: Network) -> Figure:
             _draw(axes, network, turn, places, scale)
             if turns > 1:
                 axes.set_title(f"t mod {network.period} = {turn}", fontsize=10)
-    lam = network.lam if network.lam > 1e-12 else 0  # the rest is rounding
+    lam = network.lam if network.lam > 1e-12 else 0  # smaller values are rounding
     figure.suptitle(f"{network.name}, n = {network.n}, {network.rule} weights, λ = {lam:.4g}", fontsize=12)
     return figure
 
 
 def _places(network: Network) -> np.ndarray:
-    """Where nodes are drawn, (n, 2): in reading order, as `topology.grid` divides them, or clockwise from the top."""
+    """The positions of nodes (n, 2): row by row for a grid or torus, else clockwise from the top of a circle."""
     n = network.n
     if network.name in LATTICES:
         rows = max(d for d in range(1, math.isqrt(n) + 1) if n % d == 0)
@@ -100,7 +100,7 @@ def _draw(axes: Axes, network: Network, turn: int, places: np.ndarray, scale: fl
 
 
 def _segments(network: Network, places: np.ndarray, j: int, i: int) -> list[np.ndarray]:
-    """A line between two places; on a torus, two stubs where it goes round."""
+    """The line between two nodes; two stubs for a link that closes a torus."""
     way = places[i] - places[j]
     if network.name != "torus" or np.abs(way).max() <= 0.5:
         return [np.stack([places[j], places[i]])]

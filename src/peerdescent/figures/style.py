@@ -1,7 +1,7 @@
-"""What all figures share: colours, dashes and markers of lines, and how a figure is saved.
+"""The style of all figures: colours, dashes and markers of lines, and how a figure is saved.
 
-Figures are made without pyplot, so nothing global changes, no window opens and no display is needed. Lines differ in
-colour (Okabe and Ito's, safe for the colour-blind), dash and marker, and so survive grey print.
+Figures are made without pyplot, so there is no global state, no window and no need for a display. Lines differ in
+colour (those of Okabe and Ito, safe for colour-blind readers), dash and marker, so they also differ in greyscale.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def finish(axes: Axes, x: str, y: str) -> None:
-    """Label the axes, draw a grid behind the lines, and leave the frame open."""
+    """Label the axes, draw a grid behind the lines, and remove the upper and right parts of the frame."""
     axes.set(xlabel=x, ylabel=y)
     axes.grid(color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)

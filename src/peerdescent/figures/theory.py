@@ -1,4 +1,4 @@
-"""Figures of the theory: the terms of a bound beside what was measured, and gradients needed by nodes and by lambda."""
+"""Figures of the theory: the terms of a bound with the measured gap, and gradients needed by n and by lambda."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from peerdescent.theory.measured import Measured
 
 TERM_COLOURS = tuple(colour for colour in COLOURS if colour not in ("#000000", COLOURS[1]))
-"""Black is the bound's, and the second one the measurement's."""
+"""Colours of the terms. Black is for the bound, and the second colour for the measurement."""
 
 
 def _figure(columns: int) -> tuple[Figure, Any]:
@@ -31,17 +31,17 @@ def _style(index: int) -> dict[str, Any]:
 
 
 def _plain(axis: Any) -> None:
-    """Plain numbers at some multiples of every power of ten: the range is too short for powers alone."""
+    """Tick labels as plain numbers at several multiples of each power of ten, since the range is short."""
     axis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 
 
 def speedup(table: pd.DataFrame, slopes: pd.DataFrame, curves: pd.DataFrame) -> Figure:
-    """Gaps against all gradients of the network, which coincide under a linear speed-up; gradients a node against n.
+    """The speed-up with n: gaps by all gradients of the network, and gradients per node by n.
 
-    `table` has the gradients a node needs by topology, nodes and epsilon, `slopes` the slope of their logarithms with
-    its confidence interval, and `curves` the gaps behind them.
+    Under a linear speed-up the curves of the first coincide. `table` has the gradients per node by topology, nodes and
+    epsilon, `slopes` the slope of their logarithms with its confidence interval, and `curves` the gaps.
     """
     figure, (left, right) = _figure(2)
     figure.set_size_inches(10.4, 5.4)
@@ -71,7 +71,7 @@ def speedup(table: pd.DataFrame, slopes: pd.DataFrame, curves: pd.DataFrame) -> 
 
 
 def topology(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
-    """Gaps against gradients, a line a graph; and gradients needed against 1 / (1 - lambda), a line an epsilon."""
+    """Gaps by gradients, one line per graph; and gradients needed by 1 / (1 - lambda), one line per epsilon."""
     figure, (left, right) = _figure(2)
     for index, (graph, own) in enumerate(curves.groupby("topology", sort=False)):
         label = f"{graph}, λ = {own['lambda'].iloc[0]:.2f}"
@@ -95,7 +95,7 @@ def bound(found: Measured, title: str = "") -> Figure:
     figure.set_size_inches(7.4, 5)
     curve = found.curve
     axes.loglog(curve["steps"], curve["bound"], color="black", linewidth=2.4, label="Theorem 1's bound")
-    # On a complete graph the terms of the network are zero, and a log axis has no place for them.
+    # On a complete graph the network's terms are zero, which a log axis cannot show.
     shown = [name for name in TERMS if (curve[name] > 0).all()]
     for index, name in enumerate(shown):
         colour = TERM_COLOURS[TERMS.index(name)]

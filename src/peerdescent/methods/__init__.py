@@ -1,4 +1,4 @@
-"""The methods: a gradient estimator composed with a fusion rule, and the named pairs of the literature."""
+"""Methods: gradient estimators, fusion rules, their composition, and the named methods of the literature."""
 
 import lazy_loader
 

@@ -1,9 +1,9 @@
-"""What a method is: a pure pair `init`, `step` that speaks to the world through a net of five verbs.
+"""The interface of methods: a pure pair `init`, `step`, which reaches data and network through a `net` of five verbs.
 
-A method is an estimator (what a node believes its own gradient is) composed with a fusion (how the network turns
-those beliefs into descent). Neither knows where its vectors live: a vector is anything with `+`, `-` and `*` by a
-number, so one text runs over NumPy arrays, JAX arrays and PyTorch tensors. This module defines the contract and
-`compose`; the parts are in `estimators` and `fusions`, the named pairs in `named`.
+A method composes an estimator (how a node estimates its local gradient) with a fusion (how nodes combine estimates and
+descend). Both are independent of where vectors are stored: a vector is anything with `+`, `-` and `*` by a number, so
+the same code runs on NumPy arrays, JAX arrays and PyTorch tensors. This module has the interface and `compose`; the
+parts are in `estimators` and `fusions`, and the named methods in `named`.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ Sample = Any
 
 
 class Net(Protocol):
-    """All that a method may ask of the world."""
+    """The five verbs: everything that a method may ask for. Engines implement them."""
 
     def sample(self, batch: int) -> Sample:
-        """A fresh, independent sample of `batch` points at every node."""
+        """A new, independent sample of `batch` points at every node."""
 
     def grad(self, x: Vector, sample: Sample) -> Vector:
-        """The minibatch gradient at x on that sample; the same sample may be used at several points."""
+        """The minibatch gradient at x on a sample. The same sample may be used at several points."""
 
     def full_grad(self, x: Vector) -> Vector:
-        """The exact local gradient (finite sums)."""
+        """The exact local gradient at x; for finite sums only."""
 
     def mix(self, x: Vector) -> Vector:
-        """One round of communication: sum_j w_ij x_j at node i."""
+        """One round of communication: node i receives sum_j w_ij x_j."""
 
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Call `then` when the iteration counter is a multiple of `period`, `otherwise` when it is not."""
 
 
 class Calls:
-    """Numbers the samples of one iteration, alike on every engine and whichever side of `every` is taken.
+    """Numbers the samples of one iteration, in the same way on all engines and for both branches of `every`.
 
-    The first sample of an iteration is number 0, inside `every` or not, so that all methods see the same ones. What
-    comes after an `every` is numbered 64 further on, however many samples either side drew.
+    The first sample of an iteration has number 0, inside `every` or not, so that all methods get the same samples.
+    After an `every` the numbers go on 64 higher, however many samples either branch drew.
     """
 
     def __init__(self) -> None:
         self.next = 0
 
     def take(self) -> int:
-        """The number of this call."""
+        """The number of the next sample."""
         self.next += 1
         return self.next - 1
 
     @contextlib.contextmanager
     def inside(self, start: int) -> Iterator[None]:
-        """Number the calls of one side of an `every` that was entered when `next` was `start`."""
+        """Number the samples of one branch of an `every` that was entered when `next` was `start`."""
         self.next = start
         yield
         self.next = start + 64
 
 
 class Estimator(Protocol):
-    """A local gradient estimator: v_t from x_t and whatever it remembers."""
+    """A local gradient estimator: computes v_t from x_t and its memory."""
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Any]:
         """v_0 and the memory for iteration 1."""
@@ -75,17 +75,17 @@ class Estimator(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """What a fusion needs of the weight matrix W, besides that it is doubly stochastic and contracts."""
+    """Requirements of a fusion on the weight matrix W, besides those of every `Network`."""
 
     symmetric: bool = False
     smallest_eigenvalue: float = -1.0
-    """The smallest eigenvalue of W lies above this; asked of symmetric W only."""
+    """The smallest eigenvalue of W must be above this. Checked for symmetric W only."""
     static: bool = False
     """Whether W must be the same at every step."""
 
 
 class Fusion(Protocol):
-    """A fusion rule: x_{t+1} from x_t, v_t and whatever it remembers."""
+    """A fusion rule: computes x_{t+1} from x_t, v_t and its memory."""
 
     needs: ClassVar[Needs]
 
@@ -97,7 +97,7 @@ class Fusion(Protocol):
 
 
 class State(NamedTuple):
-    """What the next iteration needs: the iterate and what each part remembers."""
+    """The state of a composed method: the iterate, and the memory of each part."""
 
     x: Vector
     estimator: Any
@@ -106,10 +106,10 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Method:
-    """A pure pair: `init(x0, net)` performs iteration 0 and returns the state with x_1, `step(state, net)` iteration t.
+    """A method: `init(x0, net)` performs iteration 0 and returns the state with x_1; `step` performs a later iteration.
 
-    Made by `compose`, or by hand from two functions whose states have an attribute `x`. Two composed methods are equal
-    when their parts are, which is how a compiled program is found again.
+    Made by `compose`, or from two functions whose states have an attribute `x`. Two composed methods are equal if their
+    parts are; compiled programs are cached by this equality.
     """
 
     init: Callable[[Vector, Net], Any]
@@ -135,7 +135,7 @@ class Method:
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """The whole numbers that shape the program, such as batch sizes."""
+        """The whole numbers that determine shapes in the program, such as batch sizes."""
         values = self.parameters
         return {name: values[name] for name, p in self.declared.items() if p.kind == Kind.size}
 
@@ -146,7 +146,7 @@ class Method:
 
     @property
     def needs(self) -> Needs:
-        """What the method needs of W: what its fusion needs."""
+        """The requirements of its fusion on W."""
         return self.parts[1].needs if self.parts else Needs()
 
     def replace(self, **values: Any) -> Method:
@@ -161,11 +161,11 @@ class Method:
 
     @cached_property
     def pattern(self) -> Method:
-        """The same method with its numbers left open: what two configurations of one compiled program share."""
+        """The method without its numbers. Methods with equal patterns share one compiled program."""
         return self.replace(**dict.fromkeys(self.numbers, OPEN))
 
     def __str__(self) -> str:
-        """The selector of the command line, which is also the legend of a figure."""
+        """The selector: the method as the command line and the legends of figures have it."""
         shown = ",".join(f"{k}={v}" for k, v in self.parameters.items())
         return f"{self.name}[{shown}]" if shown else self.name
 
@@ -181,11 +181,14 @@ class Method:
 
 
 OPEN = object()
-"""Stands where a number is still to be filled in."""
+"""A placeholder for a number."""
 
 
 def compose(estimator: Estimator, fusion: Fusion, name: str | None = None) -> Method:
-    """The method that feeds `estimator`'s v_t to `fusion`.
+    """The method that passes the estimates v_t of `estimator` to `fusion`.
+
+    With estimator memory m_t and fusion memory q_t, an iteration is (v_t, m_{t+1}) = estimator(x_t, m_t),
+    (x_{t+1}, q_{t+1}) = fusion(x_t, v_t, q_t). By default the name is "estimator*fusion".
 
     >>> from peerdescent.methods import estimators, fusions
     >>> print(compose(estimators.hybrid(beta=0.01), fusions.exact_diffusion(alpha=0.5)))

@@ -1,8 +1,8 @@
-"""The local gradient estimators: what a node believes its own gradient is, v_t.
+"""Estimators: how a node computes v_t, an estimate of its local gradient.
 
-Each is a dataclass over `Part` whose fields declare its hyperparameters, with `init` for iteration 0 and `step` for
-every later one. Inside them: arithmetic and the verbs of `net`, nothing else. A new estimator is one more class here
-and its name in `ESTIMATORS`.
+Each is a dataclass derived from `Part`. Its fields declare its hyperparameters, `init` is iteration 0 and `step` every
+later one. These use arithmetic and the verbs of `net` only. A new estimator is a class here and an entry of
+`ESTIMATORS`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BATCHES = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """The paper's minibatch sizes."""
 SMALL_BATCHES = {"paper": BATCHES, "medium": (1, 16, 256), "small": (1, 32)}
 LARGE_BATCHES = {"paper": BATCHES, "medium": (64, 1024), "small": (64,)}
-"""Batches at t = 0 and at restarts."""
+"""Batch sizes at t = 0 and at restarts."""
 
 
 class Previous(NamedTuple):
@@ -33,7 +33,7 @@ class Previous(NamedTuple):
 class sgd(Part):
     """The plain minibatch gradient: v_t = g(x_t; batch).
 
-    Robbins and Monro 1951. It remembers nothing.
+    Robbins and Monro 1951. It has no memory.
     """
 
     batch: int = size(1, tuned=SMALL_BATCHES)
@@ -51,11 +51,12 @@ class sgd(Part):
 class hybrid(Part):
     """The hybrid variance-reduced estimator: v_t = g(x_t, xi) + (1 - beta)(v_{t-1} - g(x_{t-1}, xi)).
 
-    One sample xi at both points. A convex combination of the stochastic gradient (beta = 1) and SARAH (beta = 0).
+    Both gradients use the same sample xi. It is a convex combination of the stochastic gradient (beta = 1) and SARAH
+    (beta = 0).
     Tran-Dinh et al. 2019; Cutkosky and Orabona 2019 (STORM); Liu et al. 2020.
     """
 
-    # The paper does not give the weights it tried.
+    # The paper does not list the values of beta it tried; these are ours.
     beta: float = number(
         0.01,
         low=0,
@@ -83,7 +84,7 @@ class hybrid(Part):
 
 
 def _of_an_epoch(length: float, row: Mapping[str, Any], samples: float | None) -> int:
-    """A period of `length` m / b iterations, where m is `samples` and b the batch."""
+    """The period of `length` * m / b iterations, with m = `samples` per node and b the batch."""
     require(samples is not None, "periods are tuned as parts of an epoch, and the problem has none: give a period")
     assert samples is not None
     return max(1, round(length * samples / row["batch"]))
@@ -91,10 +92,10 @@ def _of_an_epoch(length: float, row: Mapping[str, Any], samples: float | None) -
 
 @dataclass(frozen=True)
 class spider(Part):
-    """The double-loop estimator: a large batch every `period` iterations, a recursion between.
+    """The double-loop estimator: a large batch every `period` iterations, and a recursion in between.
 
-    v_t = g(x_t, xi) - g(x_{t-1}, xi) + v_{t-1} when t is not a multiple of `period`, one sample xi at both points.
-    `large_batch=None` takes the exact local gradient there instead (SARAH; finite sums only).
+    v_t = g(x_t; large_batch) if t is a multiple of `period`, else v_t = g(x_t, xi) - g(x_{t-1}, xi) + v_{t-1}, with the
+    same sample xi at both points. `large_batch=None` takes the exact local gradient (SARAH; finite sums only).
     Nguyen et al. 2017; Fang et al. 2018; Wang et al. 2019.
     """
 

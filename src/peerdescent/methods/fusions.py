@@ -1,8 +1,7 @@
-"""The fusion rules: how the network turns the local estimates v_t into descent.
+"""Fusions: how nodes combine their estimates v_t with their neighbours and compute x_{t+1}.
 
-Each is a dataclass over `Part` whose fields declare its hyperparameters; `needs` says what it needs of the weights W.
-Inside `init` and `step`: arithmetic and `net.mix`, nothing else. A new fusion is one more class here and its name in
-`FUSIONS`.
+Each is a dataclass derived from `Part`. Its fields declare its hyperparameters, and `needs` its requirements on the
+weights W. `init` and `step` use arithmetic and `net.mix` only. A new fusion is a class here and an entry of `FUSIONS`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from peerdescent.methods.parameters import Part, number, step_size, switch
 
 
 class Tracked(NamedTuple):
-    """The gradient tracker y_{t+1} and the estimate v_t it has absorbed."""
+    """The gradient tracker y_{t+1}, and the estimate v_t it was updated with."""
 
     y: Vector
     v: Vector
@@ -41,7 +40,7 @@ class consensus(Part):
     needs: ClassVar[Needs] = Needs()
 
     def init(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, Any]:
-        """The same rule from the start."""
+        """The rule of `step`, also in iteration 0."""
         return self.step(x, v, (), net)
 
     def step(self, x: Vector, v: Vector, memory: Any, net: Net) -> tuple[Vector, Any]:
@@ -81,8 +80,8 @@ class tracking(Part):
 class exact_diffusion(Part):
     """D2: x_1 = W(x_0 - alpha v_0); x_{t+1} = W(2 x_t - x_{t-1} - alpha(v_t - v_{t-1})).
 
-    Needs W symmetric with its smallest eigenvalue above -1/3, and a W that stays: where it changes with t, x may grow
-    without bound. Yuan et al. 2019; Tang et al. 2018.
+    Needs W symmetric with its smallest eigenvalue above -1/3, and constant: if W changes with t, x may grow without
+    bound. Yuan et al. 2019; Tang et al. 2018.
     """
 
     alpha: float = step_size(0.1)
@@ -98,7 +97,7 @@ class exact_diffusion(Part):
 
 
 def _by_step_size(coupling: float, row: Mapping[str, Any], samples: float | None) -> float:
-    """What alpha or kappa is where its product with eta is `coupling`."""
+    """The value of alpha or kappa whose product with eta is `coupling`."""
     return coupling / float(row["eta"])
 
 

@@ -1,6 +1,6 @@
-"""The named methods: a table of estimator x fusion, with the papers they come from.
+"""The named methods of the literature: each is an estimator with a fusion.
 
-Each function returns a `Method`. Defaults are those that the parts declare, unless a paper says otherwise.
+Each function returns a `Method`. Defaults are those of the parts, unless the paper of the method says otherwise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from peerdescent.methods.fusions import consensus, exact_diffusion, primal_dual,
 def dsgd(alpha: float = consensus.alpha, batch: int = sgd.batch) -> Method:
     """Decentralized SGD: x_{t+1} = W x_t - alpha g(x_t).
 
-    Biased by the differences between nodes. Lian et al. 2017.
+    Its limit is biased if the local costs differ between nodes. Lian et al. 2017.
 
     >>> print(dsgd(alpha=0.5))
     dsgd[batch=1,alpha=0.5,atc=False]
@@ -58,7 +58,7 @@ def d_get(
 ) -> Method:
     """D-GET: the spider estimator with gradient tracking (combine-then-adapt).
 
-    A large batch every `period` iterations, batches at two points between. Sun, Lu and Hong 2020.
+    A large batch every `period` iterations, and in between minibatches at two points. Sun, Lu and Hong 2020.
     """
     return compose(spider(period, batch, large_batch), tracking(alpha, atc=False), "d-get")
 
@@ -90,7 +90,16 @@ def gt_hsgd(
     """GT-HSGD: the hybrid variance-reduced estimator with gradient tracking; Algorithm 1 of the paper.
 
     v_t = g(x_t, xi) + (1 - beta)(v_{t-1} - g(x_{t-1}, xi)), y_{t+1} = W(y_t + v_t - v_{t-1}),
-    x_{t+1} = W(x_t - alpha y_{t+1}). Single loop, batch 1 after an `initial_batch` at t = 0. Xin, Khan and Kar 2021.
+    x_{t+1} = W(x_t - alpha y_{t+1}). Xin, Khan and Kar 2021.
+
+    Args:
+        alpha: The step size.
+        beta: The weight of the new stochastic gradient: 1 gives `gt_dsgd`, 0 a recursion without restarts.
+        batch: The minibatch size for t >= 1.
+        initial_batch: The minibatch size b_0 at t = 0.
+
+    Returns:
+        The method.
 
     >>> print(gt_hsgd(alpha=0.5, beta=0.01, initial_batch=32))
     gt-hsgd[beta=0.01,batch=1,initial_batch=32,alpha=0.5,atc=True]
@@ -99,7 +108,7 @@ def gt_hsgd(
 
 
 class Entry(NamedTuple):
-    """A row of the table of named methods."""
+    """An entry of the table of named methods."""
 
     build: Callable[..., Method]
     citation: str

@@ -1,8 +1,8 @@
-"""Hyperparameters, declared once: default, kind, range, role and tuning grid stand where a part defines the field.
+"""Declarations of hyperparameters: default, kind, range, role and tuning grid.
 
-An estimator or a fusion is a dataclass over `Part` whose fields are declared with `number`, `step_size`, `count`,
-`size`, `switch` or `choice`. The command line, sweeps, tuning, costs, the PyTorch optimizer, checks and documentation
-read the declarations; none of them knows a hyperparameter by its name.
+An estimator or a fusion is a dataclass derived from `Part`, whose fields are declared with `number`, `step_size`,
+`count`, `size`, `switch` or `choice`. The command line, sweeps, tuning, costs, the PyTorch optimizer, checks and
+documentation read the declarations; none of them refers to a hyperparameter by its name.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from typing import Any
 from peerdescent.errors import require, unknown, whole
 
 Scale = Callable[[Any, Mapping[str, Any], float | None], Any]
-"""From a value of a tuning grid, the other hyperparameters and the samples a node holds to the value that is run."""
+"""Maps a value of a tuning grid, the other hyperparameters and the samples per node to the value that is run."""
 
 
 class Kind(StrEnum):
-    """What a hyperparameter is to a compiled program."""
+    """The kind of a hyperparameter: its type, and whether a compiled program takes it as an argument."""
 
     number = "number"
-    """A real number. It may be traced: programs are shared between values, and sweeps run many values at once."""
+    """A real number. It may be traced, so all values share a program, and sweeps run many values at once."""
     counter = "count"
     """A whole number that may be traced, such as a period."""
     size = "size"
-    """A whole number that shapes the program, such as a batch size."""
+    """A whole number that determines shapes in the program, such as a batch size."""
     switch = "switch"
-    """True or false; it shapes the program."""
+    """True or false. Each value has its own program."""
     choice = "choice"
-    """One of several values; it shapes the program."""
+    """One of several values. Each value has its own program."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Parameter:
     above: bool = False
     """Whether `low` itself is excluded."""
     optional: bool = False
-    """Whether None is a value."""
+    """Whether None is allowed."""
     choices: tuple[Any, ...] = ()
     role: str = ""
-    """"step size" for the one that learning-rate schedules set."""
+    """"step size" for the hyperparameter that learning-rate schedules set."""
     note: str = ""
     """What the ends of the range mean, for error messages."""
     tuned: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict, hash=False)
@@ -69,7 +69,7 @@ class Parameter:
 
     @property
     def range(self) -> str:
-        """Its values, in words.
+        """The allowed values, in words.
 
         >>> number(0.1, low=0, high=1).metadata["parameter"].range
         'in [0, 1]'
@@ -88,7 +88,7 @@ class Parameter:
         return f"a finite number{none}"
 
     def check(self, name: str, value: Any) -> None:
-        """Refuse a value outside the range; values that are not known yet, such as traced ones, pass."""
+        """Refuse a value outside the range. Values that are not known yet, such as traced ones, are not checked."""
         if not is_known(value) or (value is None and self.optional):
             return
         if self.kind == Kind.switch:
@@ -112,7 +112,7 @@ class Parameter:
 
 
 def is_known(value: Any) -> bool:
-    """Whether a hyperparameter is a plain value, neither traced nor left open."""
+    """Whether a hyperparameter has a plain value: neither a traced one nor a placeholder."""
     return value is None or isinstance(value, Real | str)
 
 
@@ -133,13 +133,13 @@ def number(
     """Declare a real number.
 
     Args:
-        default: Its default.
+        default: The default value.
         low: The smallest value; with `above`, values lie above it.
         high: The largest value.
         above: Whether `low` itself is excluded.
         note: What the ends of the range mean, for error messages.
-        tuned: The values that `tune` tries, by grid: "paper", "medium", "small". Without them it is not tuned.
-        scaled: What turns a value of a grid into the value that is run, where they differ.
+        tuned: The values that `tune` tries, by grid: "paper", "medium", "small". By default it is not tuned.
+        scaled: Maps a value of a grid to the value that is run, if they differ.
 
     Returns:
         A dataclass field.
@@ -160,27 +160,27 @@ def step_size(default: float) -> Any:
 
 
 def count(default: int, *, tuned: Mapping[str, tuple[float, ...]] | None = None, scaled: Scale | None = None) -> Any:
-    """Declare a whole number from 1 on that may be traced, such as a period."""
+    """Declare a whole number of at least 1 that may be traced, such as a period."""
     return _declared(Kind.counter, default, low=1, tuned=dict(tuned or {}), scaled=scaled)
 
 
 def size(default: int | None, *, optional: bool = False, tuned: Mapping[str, tuple[int, ...]] | None = None) -> Any:
-    """Declare a whole number from 1 on that shapes the program, such as a batch size."""
+    """Declare a whole number of at least 1 that determines shapes in the program, such as a batch size."""
     return _declared(Kind.size, default, low=1, optional=optional, tuned=dict(tuned or {}))
 
 
 def switch(default: bool) -> Any:
-    """Declare a choice between true and false."""
+    """Declare a switch, true or false."""
     return _declared(Kind.switch, default)
 
 
 def choice(default: Any, *choices: Any) -> Any:
-    """Declare one of several values."""
+    """Declare a choice of one of several values."""
     return _declared(Kind.choice, default, choices=choices)
 
 
 class Part:
-    """The base of estimators and fusions, which are frozen dataclasses: checks the declared hyperparameters.
+    """The base class of estimators and fusions, which are frozen dataclasses. It checks their hyperparameters.
 
     >>> @dataclasses.dataclass(frozen=True)
     ... class damped(Part):

@@ -1,4 +1,4 @@
-"""Selectors, the texts that name a method: `name[parameter=value,...]`, or `estimator*fusion[...]` for any pair."""
+"""Selectors: methods as text, `name[parameter=value,...]` or `estimator*fusion[parameter=value,...]`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parse(selector: str) -> Method:
             raise unknown("method", name, [*METHODS, "estimator*fusion"])
         build, settled = METHODS[name].build, METHODS[name].build().parameters
         known = list(inspect.signature(build).parameters)
-        # What makes the method this one may be said, so that str(method) can be read back, but not changed.
+        # str(method) also has the parameters that the named method fixes. They are accepted if unchanged.
         for key in [key for key in values if key in settled and key not in known]:
             given = values.pop(key)
             require(

@@ -1,4 +1,4 @@
-"""Who talks to whom: topologies, and the weights of a network."""
+"""Networks: topologies, and weight matrices."""
 
 import lazy_loader
 

@@ -1,8 +1,8 @@
-"""Who listens to whom, and how much: the weight matrix W and what can be known about it.
+"""The weight matrix W of a communication network, and its spectral properties.
 
-A `Network` is a graph with a weight rule, or a matrix given by hand, checked once against the paper's Assumption 3:
-W is primitive and doubly stochastic, so that lam = ||W - 11'/n|| is below 1 and mixing draws all nodes to their mean.
-Everything downstream may then rely on it. W is kept sparse, since it has as many entries as there are links.
+A `Network` is a graph with a weight rule, or a weight matrix. It is checked at construction against the paper's
+Assumption 3: W is primitive and doubly stochastic, so lam = ||W - 11'/n|| is below 1 and mixing contracts towards the
+mean. All other code relies on that check. W is stored sparse, with one entry per link.
 """
 
 from __future__ import annotations
@@ -21,28 +21,37 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from peerdescent.errors import require, unknown
 
 RULES = ("lazy", "metropolis", "equal")
-DENSE_UP_TO = 400  # nodes; up to here dense spectra take a tenth of a second, and are exact to rounding
-ROUNDING = 1e-12  # a smaller entry of a given matrix is the rounding of a zero, not a link; and so is a smaller lam
+DENSE_UP_TO = 400  # nodes; a dense spectrum of this size takes 0.1 s and is exact up to rounding
+ROUNDING = 1e-12  # smaller entries of a given matrix, and smaller values of lam, are rounded zeros
 
 Floats = NDArray[np.float64]
 
 
 class Network:
-    """A graph and its weights; mixing is `mix(x)_i = sum_j w_ij x_j`, with w_ij > 0 where j sends to i.
+    """A communication network: a graph and its weight matrix W. Immutable.
 
-    `graph` is one of
-      - a networkx graph, an edge j -> i meaning that j sends to i. Self-loops, edge weights and parallel edges are
-        ignored. Node labels 0..n-1 keep their number, other labels are numbered in the order of the graph;
-      - a weight matrix, as an array, nested lists or SciPy sparse; `weights` is then left out;
-      - a sequence of those on the same nodes: a time-varying network, W_t = matrices[t % period].
+    Mixing is `mix(x)_i = sum_j w_ij x_j`, with w_ij > 0 where j sends to i. W must be doubly stochastic, and over one
+    period the product P of the matrices must satisfy ||P - 11'/n|| < 1; other networks raise a ValueError.
 
-    `weights`, with d the number of neighbours and the rest of each row on the diagonal, is
-      - "lazy": w_ij = 1 / (2 max(d_i, d_j)), undirected graphs;
-      - "metropolis": w_ij = 1 / (1 + max(d_i, d_j)), undirected graphs;
-      - "equal": w_ij = 1 / (1 + max d), undirected graphs and directed ones with as many edges in as out everywhere;
-      - None: "equal" for directed and for complete graphs, else "lazy". These are the paper's weights.
+    Args:
+        graph: One of
+            - a networkx graph, where an edge j -> i means that j sends to i. Self-loops, edge weights and parallel
+              edges are ignored. Nodes labelled 0..n-1 keep their numbers; others are numbered in the graph's order;
+            - a weight matrix: an array, nested lists or a SciPy sparse array;
+            - a sequence of those on the same nodes, for a time-varying network: W_t = matrices[t % period].
+        weights: The rule that gives a graph its weights; None for a matrix. With d_i the number of neighbours of i,
+            and with the diagonal such that each row sums to 1:
+            - "lazy": w_ij = 1 / (2 max(d_i, d_j)), for undirected graphs;
+            - "metropolis": w_ij = 1 / (1 + max(d_i, d_j)), for undirected graphs;
+            - "equal": w_ij = 1 / (1 + max d), for undirected graphs, and for directed graphs in which every node has
+              as many incoming as outgoing edges;
+            - None: "equal" for directed and for complete graphs, else "lazy". These are the paper's weights.
 
-    What is not doubly stochastic or does not mix is refused with a ValueError.
+    Attributes:
+        n: The number of nodes.
+        name: The name of the topology.
+        rule: The weight rule, or "given" for a matrix.
+        matrices: One CSR matrix (n, n) for each step of the period.
 
     >>> from peerdescent import topology
     >>> Network(topology.exponential(20))
@@ -51,9 +60,6 @@ class Network:
     0.5
     >>> Network(topology.one_peer_exponential(16))
     Network(one-peer-exponential, n=16, period=4, equal weights, lam=0.000)
-
-    Attributes: `n` nodes; `name` of the topology; `rule`, the weight rule or "given"; `matrices`, one CSR (n, n) for
-    each step of the period. All is read-only.
     """
 
     n: int
@@ -89,7 +95,7 @@ class Network:
 
     @property
     def period(self) -> int:
-        """Number of matrices used in turn; 1 for a static network."""
+        """The number of matrices, which are used cyclically; 1 for a static network."""
         return len(self.matrices)
 
     @cached_property
@@ -101,14 +107,14 @@ class Network:
 
     @property
     def arrays(self) -> list[tuple[Any, Any, Any]]:
-        """The arrays of all matrices, for a digest of their values."""
+        """The arrays behind all matrices, for a checksum."""
         return [(W.indptr, W.indices, W.data) for W in self.matrices]
 
     @cached_property
     def lam(self) -> float:
-        """The paper's lambda, ||W - 11'/n||_2 in [0, 1): what one mixing leaves of the disagreement, at worst.
+        """The paper's lambda, ||W - 11'/n||_2 in [0, 1): one mixing multiplies disagreement by at most this.
 
-        For a sequence, the rate a step: ||W_{period-1} ... W_0 - 11'/n||_2 to the power 1 / period.
+        For a sequence, the rate per step: ||W_{period-1} ... W_0 - 11'/n||_2 to the power 1 / period.
         """
         left = _disagreement(self.matrices, dense=self.n <= DENSE_UP_TO)
         return float(left ** (1 / self.period)) if left > ROUNDING else 0.0
@@ -120,21 +126,21 @@ class Network:
 
     @cached_property
     def neighbours(self) -> tuple[tuple[int, ...], ...]:
-        """For each node those it receives from at some step of the period, itself left out."""
+        """For each node, the other nodes it receives from at some step of the period."""
         union = sum(self.matrices[1:], self.matrices[0])
         rows = np.split(union.indices, union.indptr[1:-1])
         return tuple(tuple(sorted(j for j in row.tolist() if j != i)) for i, row in enumerate(rows))
 
     @cached_property
     def degree(self) -> NDArray[np.int64]:
-        """How many others each node sends to, (n,), or (period, n) for a sequence."""
+        """The out-degree: how many other nodes each node sends to, (n,), or (period, n) for a sequence."""
         degrees = np.stack([np.bincount(W.indices, minlength=self.n) - (W.diagonal() > 0) for W in self.matrices])
         degrees.flags.writeable = False
         return degrees if self.period > 1 else degrees[0]
 
     @cached_property
     def is_directed(self) -> bool:
-        """Whether, at some step, a node sends to one that does not send back."""
+        """Whether at some step a node sends to another that does not send back."""
         return any(_one_way(W) for W in self.matrices)
 
     @cached_property
@@ -144,7 +150,7 @@ class Network:
 
     @cached_property
     def smallest_eigenvalue(self) -> float:
-        """The smallest eigenvalue of W, the smallest over the period for a sequence; symmetric weights only."""
+        """The smallest eigenvalue of W, or the smallest over the period for a sequence. Symmetric weights only."""
         require(
             self.is_symmetric,
             f"smallest_eigenvalue needs symmetric weights, and those of {self.name} are not: use an undirected graph",
@@ -153,7 +159,7 @@ class Network:
 
 
 def _sequence(graph: Any) -> list[Any]:
-    """The graphs or matrices in `graph`, which is one of them or a sequence."""
+    """`graph` as a list of graphs or matrices; a single one becomes a list of length 1."""
 
     def depth(item: Any) -> int:
         if isinstance(item, nx.Graph):
@@ -175,13 +181,13 @@ def _sequence(graph: Any) -> list[Any]:
 
 
 def _order(graph: nx.Graph) -> list[Any]:
-    """The nodes in the order of their numbers."""
+    """The node labels in the order of their numbers."""
     numbers = range(len(graph))
     return list(numbers) if set(graph) == set(numbers) else list(graph)
 
 
 def _weigh(graph: nx.Graph, nodes: list[Any], rule: str | None) -> tuple[str, str, sparse.csr_array]:
-    """Name, rule and weight matrix of a graph."""
+    """The name, the rule and the weight matrix of a graph."""
     name, n = str(graph.name or "graph"), len(nodes)
     require(n > 0, "a graph without nodes is no network: give at least one node")
     require(
@@ -190,7 +196,8 @@ def _weigh(graph: nx.Graph, nodes: list[Any], rule: str | None) -> tuple[str, st
     )
     edges = nx.to_scipy_sparse_array(graph, nodes, weight=None, format="coo")
     links = edges.row != edges.col
-    # Row i lists those i receives from, so an edge j -> i lands in row i; undirected edges come both ways.
+    # Row i lists the nodes that i receives from, so an edge j -> i is an entry of row i. networkx lists an undirected
+    # edge in both directions.
     pattern = sparse.csr_array((np.ones(links.sum()), (edges.col[links], edges.row[links])), shape=(n, n))
     pattern.sum_duplicates()
     receives, sends = np.diff(pattern.indptr), np.bincount(pattern.indices, minlength=n)
@@ -218,7 +225,7 @@ def _weigh(graph: nx.Graph, nodes: list[Any], rule: str | None) -> tuple[str, st
 
 
 def _given(matrix: Any, weights: str | None) -> tuple[str, str, sparse.csr_array]:
-    """Name, rule and checked CSR copy of a matrix given by hand."""
+    """The name, the rule and a checked CSR copy of a matrix that the user gave."""
     require(
         weights is None, f"weights={weights!r} is a rule for graphs, and a matrix brings its own weights: leave it out"
     )
@@ -251,14 +258,15 @@ def _given(matrix: Any, weights: str | None) -> tuple[str, str, sparse.csr_array
 
 
 def _check_contraction(matrices: Sequence[sparse.csr_array]) -> None:
-    """Refuse doubly stochastic matrices whose product over a period, P, has ||P - 11'/n|| = 1.
+    """Refuse doubly stochastic matrices whose product P over a period has ||P - 11'/n|| = 1.
 
-    The norm is below 1 exactly where P'P is irreducible, a question of zeros alone; this implies that P is primitive.
+    The norm is below 1 if and only if P'P is irreducible. This depends on the pattern of zeros alone, and implies that
+    P is primitive.
     """
     patterns = [W > 0 for W in matrices]
     if all(pattern.diagonal().all() for pattern in patterns):
-        # With self weights the product has every link of every step and no shorter way round than their union, which
-        # stays sparse where the product fills up.
+        # With positive diagonals, the product connects the same nodes as the union of the links. The union stays sparse
+        # where the product would fill up.
         product = reduce(lambda a, b: a + b, patterns)
     else:
         product = reduce(lambda done, pattern: pattern @ done, patterns)
@@ -301,7 +309,7 @@ def _disagreement(matrices: Sequence[sparse.csr_array], dense: bool) -> float:
     try:
         return float(np.sqrt(_largest_eigenvalue(apply, n)))
     except ArpackNoConvergence:
-        # A crowded spectrum below 1, as of long rings: such graphs factorise cheaply, so look next to 1 directly.
+        # Many eigenvalues lie close to 1, as for long rings. Such graphs are cheap to factorise, so use shift-invert.
         P = reduce(lambda done, W: W @ done, matrices)
         twin = sparse.block_array([[None, P], [P.T, None]], format="csc")
         return float(eigsh(twin, k=2, sigma=1 + 1e-7, v0=_start(2 * n), return_eigenvectors=False).min())
@@ -318,7 +326,7 @@ def _smallest_eigenvalue(W: sparse.csr_array, dense: bool) -> float:
 
 
 def _largest_eigenvalue(apply: Callable[[Floats], Floats], n: int) -> float:
-    """The largest eigenvalue of a positive semidefinite operator, by at most some thousand applications of it."""
+    """The largest eigenvalue of a positive semidefinite operator, with at most a few thousand applications of it."""
     start = apply(_start(n))
     if np.linalg.norm(start) < 1e-20:  # Lanczos cannot start from the zero operator
         return 0.0

@@ -1,8 +1,8 @@
-"""Who may talk to whom.
+"""Topologies: which nodes are neighbours.
 
-A topology says which nodes are neighbours and nothing else: weights, spectral gap and degrees are derived from it
-by `Network`. So every function here returns a plain networkx graph on nodes 0..n-1, and any other networkx graph
-serves as well. An edge j -> i of a directed graph means that j sends to i.
+Every function here returns a networkx graph on nodes 0..n-1, or a list of them for a time-varying topology. `Network`
+derives weights, spectral gap and degrees, and takes any other networkx graph as well. An edge j -> i of a directed
+graph means that j sends to i.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TRIES = 1000
 
 
 def ring(n: int) -> nx.Graph:
-    """Every node and its two neighbours on a circle.
+    """Ring: every node has two neighbours, i - 1 and i + 1 (mod n).
 
     >>> sorted(ring(5)[0])
     [1, 4]
@@ -54,8 +54,8 @@ def directed_exponential(n: int) -> nx.DiGraph:
 def one_peer_exponential(n: int) -> list[nx.DiGraph]:
     """One-peer exponential graphs: at step k of the period every node i sends to i + 2^k (mod n) alone.
 
-    A time-varying topology of period ceil(log2 n). Where n is a power of two, one period with weights 1/2
-    averages exactly, at one message a step.
+    A time-varying topology of period ceil(log2 n). If n is a power of two, one period with weights 1/2 averages
+    exactly, with one message per node and step.
 
     >>> [list(graph[0]) for graph in one_peer_exponential(8)]
     [[1], [2], [4]]
@@ -66,7 +66,7 @@ def one_peer_exponential(n: int) -> list[nx.DiGraph]:
 
 
 def complete(n: int) -> nx.Graph:
-    """Everybody talks to everybody: with weights 1/n, averaging as by a server.
+    """Complete graph: every pair is joined. With weights 1/n, one mixing is an exact average.
 
     >>> complete(4).number_of_edges()
     6
@@ -75,7 +75,7 @@ def complete(n: int) -> nx.Graph:
 
 
 def grid(n: int) -> nx.Graph:
-    """Two-dimensional grid of rows * columns = n nodes, as square as the divisors of n allow (a path for a prime).
+    """Two-dimensional grid of rows * columns = n nodes, as square as the divisors of n allow (a path if n is prime).
 
     >>> sorted(grid(12)[5])  # 3 rows of 4
     [1, 4, 6, 9]
@@ -84,7 +84,7 @@ def grid(n: int) -> nx.Graph:
 
 
 def torus(n: int) -> nx.Graph:
-    """The grid with its opposite sides joined.
+    """Torus: the grid with opposite sides joined.
 
     >>> sorted(torus(12)[0])
     [1, 3, 4, 8]
@@ -93,7 +93,7 @@ def torus(n: int) -> nx.Graph:
 
 
 def star(n: int) -> nx.Graph:
-    """Node 0 joined to all the others, and no other edge.
+    """Star: node 0 is joined to all others, and there are no other edges.
 
     >>> sorted(star(4)[0]), sorted(star(4)[3])
     ([1, 2, 3], [0])
@@ -102,7 +102,7 @@ def star(n: int) -> nx.Graph:
 
 
 def erdos_renyi(n: int, probability: float | None = None, seed: int = 0) -> nx.Graph:
-    """Random graph: each pair is joined with `probability`, redrawn from the same seed until connected.
+    """Erdős-Rényi random graph: each pair is joined with `probability`. Redrawn from the same seed until connected.
 
     The default probability 2 ln(n) / n is twice the connectivity threshold.
 
@@ -141,7 +141,7 @@ TOPOLOGIES: dict[str, Callable[..., Any]] = {
 
 
 def build(name: str, nodes: int, **options: Any) -> nx.Graph | list[nx.DiGraph]:
-    """The topology with this kebab-case name: what the command line calls.
+    """The topology with this name in kebab case, as the command line has it.
 
     >>> print(build("directed-exponential", 8))
     DiGraph named 'directed-exponential' with 8 nodes and 24 edges

@@ -1,4 +1,4 @@
-"""What the nodes minimise: logistic regression, quadratics, an endless stream, or any JAX loss."""
+"""Problems: logistic regression, quadratics, regression on a stream of samples, or any JAX loss."""
 
 import lazy_loader
 

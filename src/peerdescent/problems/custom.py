@@ -18,13 +18,13 @@ from peerdescent.problems.problem import Problem
 
 @dataclass(frozen=True)
 class Unflatten:
-    """From a vector (p,) back to the parameters; the inverse of `flatten`."""
+    """Turns a vector (p,) back into the pytree of parameters that was flattened."""
 
     structure: Hashable
     shapes: tuple[tuple[int, ...], ...]
 
     def __call__(self, x: Any) -> Any:
-        """The pytree whose leaves are cut from x."""
+        """The pytree whose leaves are slices of x."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes]).tolist()
         leaves = [x[end - math.prod(shape) : end].reshape(shape) for shape, end in zip(self.shapes, ends, strict=True)]
         return jax.tree.unflatten(self.structure, leaves)
@@ -38,7 +38,7 @@ class Averaged:
     unflatten: Unflatten
 
     def __call__(self, x: jax.Array, rows: Any, weights: jax.Array | None, _: Any) -> tuple[jax.Array, jax.Array]:
-        """The loss of the batch, or the weighted mean of the losses of its rows taken alone."""
+        """The loss of the batch; with weights, the weighted mean of the losses of its single rows."""
 
         def value(x: jax.Array) -> jax.Array:
             params = self.unflatten(x)
@@ -52,20 +52,28 @@ class Averaged:
 
 @dataclass(frozen=True)
 class Even(FiniteSum):
-    """A finite sum whose nodes all hold equally many rows: the exact cost is the loss of one large batch."""
+    """A finite sum whose nodes all hold equally many rows, so that the exact cost is the loss of one large batch."""
 
     def exact(self, x: jax.Array, data: Held) -> tuple[jax.Array, jax.Array]:
-        """One call of the loss on all rows."""
+        """The loss of all rows as one batch, and its gradient."""
         return self.value_and_grad(x, data.rows, None, data.numbers)
 
 
 def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str | None = None) -> Problem:
-    """Minimise the average of any JAX function `function(params, batch)` over a pytree of parameters.
+    """A problem from any JAX function `function(params, batch)` of a pytree of parameters.
 
-    `function` returns the mean over the batch of per-row losses. `data` is a partition (a batch is then
-    `(features, labels)`) or a pytree of arrays (nodes, m, ...), from which a batch takes rows. `params` are flattened
-    to one vector, which is also the default x_0; `problem.unflatten(x)` gives them back. `name` is by default that of
-    the function.
+    f_i(x) is the mean of the loss over the rows of node i, with x (p,) the parameters flattened to one vector.
+    `problem.unflatten(x)` turns x into parameters.
+
+    Args:
+        function: Returns the mean over the batch of the losses of its rows.
+        params: The initial parameters, a pytree of arrays. Flattened, they are the default x_0.
+        data: A partition, so that a batch is `(features, labels)`; or a pytree of arrays (nodes, m, ...), so that a
+            batch is that pytree with arrays (batch, ...).
+        name: The problem's name; by default the function's.
+
+    Returns:
+        The problem.
 
     >>> def squared(params, batch):
     ...     return jnp.mean((batch["a"] @ params["w"] + params["b"] - batch["b"]) ** 2)

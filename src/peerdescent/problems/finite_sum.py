@@ -1,4 +1,4 @@
-"""Costs that are averages over the samples a node holds: the oracle behind `logistic` and `loss`."""
+"""The oracle of `logistic` and `loss`: costs that are averages over a node's samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from peerdescent.problems.keys import below
 
 
 class Held(NamedTuple):
-    """What nodes hold: rows (n, m, ...), padded where nodes hold fewer than m; their sizes (n,); numbers (n, ...)."""
+    """The data of all nodes: rows (n, m, ...), padded at nodes with fewer than m; sizes (n,); numbers (n, ...)."""
 
     rows: Any
     size: Any
@@ -22,9 +22,10 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class FiniteSum:
-    """Draws rows with replacement and averages `value_and_grad(x, rows, weights, numbers)` over them.
+    """An oracle that draws rows with replacement and averages over them.
 
-    `weights` sum to one; None means an equal weight for every row.
+    `value_and_grad(x, rows, weights, numbers)` gives the average loss and its gradient. `weights` sum to one; None
+    means equal weights.
     """
 
     value_and_grad: Callable[[jax.Array, Any, jax.Array | None, Any], tuple[jax.Array, jax.Array]]
@@ -36,12 +37,12 @@ class FiniteSum:
 
     def grad(self, x: jax.Array, sample: jax.Array, data: Held) -> jax.Array:
         """The average gradient over those rows."""
-        # What is drawn lies within the rows, so nobody need check.
+        # `draw` gives valid indices, so bounds checks are not needed.
         rows = jax.tree.map(lambda a: a.at[sample].get(mode="promise_in_bounds"), data.rows)
         return self.value_and_grad(x, rows, None, data.numbers)[1]
 
     def exact(self, x: jax.Array, data: Held) -> tuple[jax.Array, jax.Array]:
-        """The average over all rows held, padding left out."""
+        """The average over all rows of the node, without padding."""
         count = jax.tree.leaves(data.rows)[0].shape[0]
         weights = (jnp.arange(count) < data.size).astype(x.dtype) / data.size.astype(x.dtype)
         return self.value_and_grad(x, data.rows, weights, data.numbers)

@@ -1,6 +1,6 @@
-"""Randomness by counting: the key of a draw is a function of (seed, node, draw) and of nothing else.
+"""Counter-based randomness: the key of a draw is a function of (seed, node, draw) alone.
 
-So every engine, method and configuration that uses one seed sees the same samples, whichever order it asks in.
+So all engines, methods and configurations with one seed get the same samples, in whatever order they ask.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 
-# These two are compiled where they are called on their own, as by engine `debug`; within a program they are part of it.
+# Compiled, for callers outside of a compiled program, such as the engine `debug`; inlined inside one.
 @partial(jax.jit, static_argnames="call", inline=True)
 def node_keys(seed: jax.Array, nodes: jax.Array, draw: jax.Array, call: int = 0) -> jax.Array:
-    """The keys of `nodes` (any shape) for draw number `draw`; `call` tells several draws of one iteration apart.
+    """The keys of `nodes` (any shape) for draw number `draw`; `call` distinguishes several draws of one iteration.
 
-    The two words of a Threefry key are (a hash of seed and call, plus the node) and the draw: distinct for every node
-    and draw of a run, with no hashing per draw.
+    The first word of a Threefry key is a hash of seed and call, plus the node; the second is the draw. So keys are
+    distinct for all nodes and draws of a run, and a draw needs no hash.
     """
     base = jax.random.key_data(jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), call))[0]
     first = base + nodes.astype(jnp.uint32)
@@ -34,10 +34,10 @@ def below(key: jax.Array, size: jax.Array, batch: int) -> jax.Array:
 
 
 def words(first: jax.Array, second: jax.Array, count: jax.Array) -> jax.Array:
-    """The random words (32 bits) number `count` of the key (first, second), as `jax.random.bits` gives them.
+    """The random 32-bit words number `count` of the key (first, second), equal to those of `jax.random.bits`.
 
-    Threefry-2x32 with 20 rounds (Salmon et al. 2011), written out so that it also runs inside a GPU kernel, where
-    JAX's own has no lowering.
+    Threefry-2x32 with 20 rounds (Salmon et al. 2011). It is written out because JAX's own does not compile inside a
+    GPU kernel.
     """
     keys = first, second, first ^ second ^ np.uint32(0x1BD11BDA)
     left, right = jnp.zeros_like(count) + keys[0], count + keys[1]
@@ -53,9 +53,9 @@ _ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 
 
 def scaled(bits: jax.Array, size: jax.Array) -> jax.Array:
-    """Integers uniform below `size` from words uniform below 2^32: the high word of bits * size.
+    """Uniform integers below `size` from uniform 32-bit words: the high word of bits * size.
 
-    The bias is below size / 2^32. Written with 16-bit halves, since 64-bit integers need not be enabled.
+    The bias is below size / 2^32. Computed from 16-bit halves, since JAX may have 64-bit integers disabled.
     """
     size, half, low_half = size.astype(jnp.uint32), np.uint32(16), np.uint32(0xFFFF)
     high, low = bits >> half, bits & low_half

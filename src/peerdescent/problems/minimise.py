@@ -1,4 +1,4 @@
-"""The smallest value of F that can be found: what a gap is measured against."""
+"""A numerical minimum of F, against which optimality gaps are measured."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from peerdescent.problems.problem import Oracle, Problem, cast
 
 
 class Optimum(NamedTuple):
-    """The best of several searches; F is not convex, so that a smaller value cannot be excluded."""
+    """The best of several searches. F may be non-convex, so a smaller value may exist."""
 
     value: float
     x: np.ndarray
     grad_norm: float
     values: tuple[float, ...]
-    """Where each search ended."""
+    """The value at which each search ended."""
 
 
 def optimum(problem: Problem, starts: int = 4, seed: int = 0) -> Optimum:

@@ -1,8 +1,8 @@
-"""What a problem is: private data at every node, and an oracle that knows how one node uses its own.
+"""The problem: private data at every node, and an oracle that computes one node's samples and gradients.
 
-An oracle is a hashable object of pure JAX functions over the data of a single node; engines map it over nodes as they
-see fit (an axis, a loop, a process). Values live in `data`, never in the oracle, so that two problems of one shape
-share one compiled program.
+An oracle is a hashable object of pure JAX functions of one node's data. An engine applies it to all nodes, by an array
+axis, a loop or processes. All numbers are in `data` and none in the oracle, so problems of one shape share one compiled
+program.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from peerdescent.problems.keys import node_keys
 
 
 class Oracle(Protocol):
-    """How one node draws samples and differentiates its cost; `data` is what that node holds."""
+    """How one node draws samples and computes gradients of its cost; `data` is that node's data."""
 
     @property
     def finite(self) -> bool:
-        """Whether `net.full_grad` may use `exact`: false where samples come for ever."""
+        """Whether `net.full_grad` may use `exact`; false for an infinite stream of samples."""
 
     def draw(self, key: jax.Array, data: Any, batch: int) -> Any:
         """A sample of `batch` points."""
@@ -40,9 +40,9 @@ class Oracle(Protocol):
 class Problem:
     """Minimise F = (1/n) sum_i f_i, where node i holds the i-th slice of every array in `data`.
 
-    `samples` is m, the mean number of samples a node holds, or None where they come for ever. `start` is the default
-    x_0. `smoothness` (L) and `variance` (nu_i^2, one a node) are given where they are known. With `held`, `data` is
-    that node's slice alone, as in a process that holds no more. The functions below compute in float64.
+    `samples` is m, the mean number of samples per node, or None for an infinite stream. `start` is the default x_0.
+    `smoothness` (L) and `variance` (nu_i^2, one per node) are set if they are known. If `held` is set, this process has
+    the data of that node only, and `data` is its slice. The methods of this class compute in float64.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Problem:
     held: int | None = None
 
     def only(self, node: int) -> Problem:
-        """The same problem for a process that holds the data of one node and of no other."""
+        """The same problem with the data of one node only, for a process that runs that node."""
         if self.held is None:
             part = jax.tree.map(lambda a: np.array(a[node : node + 1]), self.data)
             return replace(self, data=part, held=node)
@@ -66,7 +66,7 @@ class Problem:
         return self
 
     def part(self, node: int) -> Any:
-        """What that node holds."""
+        """The data of one node."""
         own = self.only(node).data if self.held is not None else self.data
         return jax.tree.map(lambda a: a[0 if self.held is not None else node], own)
 
@@ -79,7 +79,7 @@ class Problem:
         return self.exact(x)[1].mean(axis=0)
 
     def local_grads(self, x: Any) -> np.ndarray:
-        """The exact local gradients (n, p) at one point (p,) or at one point a node (n, p)."""
+        """The exact local gradients (n, p) at one point (p,), or at one point per node (n, p)."""
         require(self.oracle.finite, f"{self.name} has no exact local gradient: its samples never end")
         return self.exact(x)[1]
 
@@ -92,7 +92,7 @@ class Problem:
             return np.asarray(_stochastic(self.oracle, batch, keys, x, cast(self.data, x.dtype)))
 
     def exact(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
-        """All f_i (n,) and their gradients (n, p) at one point (p,) or at one point a node (n, p)."""
+        """All f_i (n,) and their gradients (n, p) at one point (p,), or at one point per node (n, p)."""
         self._whole()
         with jax.enable_x64(True):
             x = self._points(x)
@@ -106,7 +106,7 @@ class Problem:
         x = jnp.asarray(x, dtype=float)
         require(
             x.shape in ((self.dimension,), (self.nodes, self.dimension)),
-            f"x has shape {x.shape}: must be {(self.dimension,)}, or {(self.nodes, self.dimension)} for a point a node",
+            f"x has shape {x.shape}: must be {(self.dimension,)}, or {(self.nodes, self.dimension)} for one per node",
         )
         return jnp.broadcast_to(x, (self.nodes, self.dimension))
 
@@ -125,7 +125,7 @@ def _exact(oracle: Oracle, x: jax.Array, data: Any) -> tuple[jax.Array, jax.Arra
 
 
 def cast(data: Any, dtype: Any) -> Any:
-    """The same data on the device, its real arrays in `dtype`."""
+    """The data as JAX arrays; floating-point arrays are converted to `dtype`."""
     return jax.tree.map(
         lambda a: jnp.asarray(a, dtype if jnp.issubdtype(jnp.result_type(a), jnp.floating) else None), data
     )

@@ -1,4 +1,4 @@
-"""Quadratics with additive noise: everything about them is known, which is what tests and theory want."""
+"""Quadratics with additive Gaussian noise. Their constants are known in closed form, as tests and theory need."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Quadratic:
     finite: bool = True
 
     def draw(self, key: jax.Array, data: Coefficients, batch: int) -> jax.Array:
-        """The mean (p,) of `batch` independent noises: again Gaussian, with 1/batch of the variance."""
+        """The mean (p,) of `batch` independent noise vectors: Gaussian, with 1/batch of the variance."""
         p = data.linear.shape[0]
         return jax.random.normal(key, (p,), data.linear.dtype) * data.noise * (p * batch) ** -0.5
 
@@ -43,10 +43,11 @@ class Quadratic:
 
 
 def quadratic(matrices: Any, linear: Any = None, noise: Any = 1.0) -> Problem:
-    """Quadratics f_i(x) = x'Q_i x / 2 - c_i'x, seen through g = Q_i x - c_i + xi with Gaussian xi, E||xi||^2 = noise^2.
+    """Quadratics f_i(x) = x'Q_i x / 2 - c_i'x with noisy gradients Q_i x - c_i + xi; xi Gaussian, E||xi||^2 = noise^2.
 
-    `matrices` is (n, p, p), symmetric and possibly indefinite; `linear` (n, p) or zero; `noise` a number or one a node.
-    L is the largest spectral norm of the Q_i. An exact gradient counts as one gradient.
+    `matrices` are the Q_i (n, p, p), symmetric and possibly indefinite. `linear` are the c_i (n, p), by default zero.
+    `noise` is one number, or one per node. L is the largest spectral norm of the Q_i. An exact gradient counts as one
+    gradient.
 
     >>> problem = quadratic(np.stack([np.eye(2), 3 * np.eye(2)]))
     >>> problem.loss(np.array([1.0, 1.0])), problem.smoothness

@@ -18,7 +18,7 @@ from peerdescent.problems.problem import Problem
 
 
 class Partition(Protocol):
-    """Labelled rows at every node, as `peerdescent.datasets.Partition` has them."""
+    """Labelled rows at every node. `peerdescent.datasets.Partition` is one."""
 
     @property
     def dataset(self) -> Any:
@@ -51,11 +51,11 @@ def squared(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 SPARSE_BELOW = 20
-"""Rows are held sparse where the fullest has fewer than one nonzero in so many columns."""
+"""Rows are stored sparse if even the fullest row has less than one nonzero per this many columns."""
 
 
 class Nonzeros(NamedTuple):
-    """Rows (m, p) by the columns (m, k) and values (m, k) of their nonzeros."""
+    """Sparse rows (m, p), as the columns (m, k) and values (m, k) of their nonzeros."""
 
     columns: Any
     values: Any
@@ -63,14 +63,14 @@ class Nonzeros(NamedTuple):
 
 REGULARISERS = {"nonconvex": bounded, "l2": squared, "none": None}
 CURVATURES = {"nonconvex": 2.0, "l2": 1.0, "none": 0.0}
-"""The smoothness of each."""
+"""The smoothness constant of each regulariser."""
 
 
 def logistic(partition: Partition, strength: float = 1e-4, regulariser: str = "nonconvex") -> Problem:
     """Logistic regression f_i(x) = mean_j log(1 + exp(-l_ij <x, theta_ij>)) + strength r(x).
 
-    `regulariser` is "nonconvex" (the paper's r(x) = sum_k x_k^2 / (1 + x_k^2)), "l2" (||x||^2 / 2) or "none". The same
-    r is at every node, so F is the paper's. Labels are -1 and +1.
+    theta_ij are the features and l_ij the labels, -1 or +1. `regulariser` is "nonconvex" (the paper's
+    r(x) = sum_k x_k^2 / (1 + x_k^2)), "l2" (||x||^2 / 2) or "none". All nodes have the same r.
 
     >>> import peerdescent as peer
     >>> data = peer.datasets.load("digits")
@@ -89,7 +89,7 @@ def logistic(partition: Partition, strength: float = 1e-4, regulariser: str = "n
         bool(np.isin(labels, (-1, 1)).all()),
         f"labels of {partition.dataset.name} are not -1 and +1: load it with labels='binary', or map them",
     )
-    # Only the product of label and features enters the cost, so that product is what nodes hold.
+    # The cost depends on the product of label and features only, so that product is stored.
     values = values * labels[..., None].astype(values.dtype)
     return Problem(
         name=f"logistic({partition.dataset.name}{'' if regulariser == 'nonconvex' else ', ' + regulariser})",
@@ -102,7 +102,7 @@ def logistic(partition: Partition, strength: float = 1e-4, regulariser: str = "n
 
 
 def rows_of(problem: Problem) -> Iterator[Any]:
-    """The labelled features (m_i, p) of each node in turn, without padding: an array, or a SciPy sparse one."""
+    """The products of label and features (m_i, p) of each node in turn, without padding; dense or SciPy sparse."""
     held = problem.data
     for node, size in enumerate(held.size.tolist()):
         own = jax.tree.map(lambda a, node=node, size=size: np.asarray(a[node, :size]), held.rows)
@@ -116,11 +116,11 @@ def rows_of(problem: Problem) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Logistic(FiniteSum):
-    """The oracle; `slope` and `regulariser` are what an engine needs to compute its gradients in a way of its own."""
+    """The oracle. `slope` and `regulariser` let an engine compute its gradients with code of its own."""
 
     regulariser: Callable[[jax.Array], tuple[jax.Array, jax.Array]] | None = None
     curvature: float = 0.0
-    """The smoothness of the regulariser."""
+    """The smoothness constant of the regulariser."""
 
     @staticmethod
     def slope(margin: jax.Array) -> jax.Array:
@@ -145,14 +145,14 @@ def _value_and_grad(
 
 
 def _total(terms: jax.Array) -> jax.Array:
-    """The sum by parts of 32: one long sum in float32 would be wrong in the fifth digit for 10,000 terms."""
+    """The sum, in groups of 32: one long float32 sum of 10,000 terms would be wrong in the fifth digit."""
     while terms.shape[0] > 32:
         padded = jnp.pad(terms, (0, -terms.shape[0] % 32))
         terms = jax.lax.optimization_barrier(padded.reshape(-1, 32).sum(axis=1))
     return terms.sum()
 
 
-# One object a regulariser: the oracle's identity is what finds a compiled program again.
+# One oracle object per regulariser, since compiled programs are cached by the oracle.
 _ORACLES = {
     name: Logistic(partial(_value_and_grad, regulariser=r), regulariser=r, curvature=CURVATURES[name])
     for name, r in REGULARISERS.items()

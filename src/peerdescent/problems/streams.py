@@ -1,4 +1,4 @@
-"""The online setting proper: fresh samples for ever, never a finite set."""
+"""The online setting: every sample is new, and there is no finite data set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from peerdescent.problems.regression import bounded
 
 
 class Target(NamedTuple):
-    """The planted coefficients (n, p), the noise of the responses (n,) and the weight of the regulariser (n,)."""
+    """The true coefficients (n, p), the noise of the responses (n,) and the weight of the regulariser (n,)."""
 
     planted: Any
     noise: Any
@@ -32,12 +32,12 @@ class Observed(NamedTuple):
 
 @dataclass(frozen=True)
 class Stream:
-    """Linear regression on a Gaussian stream, with the non-convex regulariser; its expectation is in closed form."""
+    """Linear regression on a Gaussian stream with the non-convex regulariser; expectations are in closed form."""
 
     finite: bool = False
 
     def draw(self, key: jax.Array, data: Target, batch: int) -> Observed:
-        """`batch` fresh pairs of regressors and a response."""
+        """`batch` new pairs of regressors and a response."""
         p = data.planted.shape[0]
         normal = jax.random.normal(key, (batch, p + 1), data.planted.dtype)
         regressors = normal[:, :p]
@@ -49,7 +49,7 @@ class Stream:
         return residual @ sample.regressors / residual.shape[0] + data.strength * bounded(x)[1]
 
     def exact(self, x: jax.Array, data: Target) -> tuple[jax.Array, jax.Array]:
-        """(||x - planted||^2 + noise^2) / 2 + strength r(x), and its gradient."""
+        """(||x - x*||^2 + noise^2) / 2 + strength r(x), and its gradient; x* is `data.planted`."""
         away = x - data.planted
         r, slope = bounded(x)
         return 0.5 * (jnp.vdot(away, away) + data.noise**2) + data.strength * r, away + data.strength * slope
@@ -58,12 +58,23 @@ class Stream:
 def streaming(
     nodes: int, features: int = 10, *, noise: float = 0.1, spread: float = 1.0, strength: float = 1.0, seed: int = 0
 ) -> Problem:
-    """Regression on a stream: node i sees a ~ N(0, I) and b = <a, x_i*> + noise z, a fresh pair for every sample.
+    """Regression on a stream: each sample at node i is a new pair a ~ N(0, I), b = <a, x_i*> + noise z, z ~ N(0, 1).
 
-    f_i(x) = E(<a, x> - b)^2 / 2 + strength sum_k x_k^2 / (1 + x_k^2), non-convex once strength > 2. The planted x_i*
-    are a common Gaussian vector plus `spread` times one of the node's own; these have mean zero over nodes, so that F
-    is the same for any number of them. F and its gradient are exact, in closed form, for the records; a node has only
-    its samples, so methods that take exact local gradients refuse.
+    f_i(x) = E(<a, x> - b)^2 / 2 + strength sum_k x_k^2 / (1 + x_k^2), non-convex if strength > 2. The x_i* are a common
+    Gaussian vector plus `spread` times a Gaussian vector of the node, centred over nodes so that their mean does not
+    depend on n. Records have the exact F and its gradient, in closed form. Nodes have only samples, so methods that
+    take exact local gradients are refused.
+
+    Args:
+        nodes: The number of nodes n.
+        features: The dimension p.
+        noise: The standard deviation of the noise in b.
+        spread: How much the x_i* differ between nodes; 0 for identical nodes.
+        strength: The weight of the regulariser.
+        seed: For the x_i*.
+
+    Returns:
+        The problem.
 
     >>> problem = streaming(nodes=4, features=3, noise=1.0, spread=0.0, strength=0.0)
     >>> round(problem.loss(problem.data.planted[0]), 6)

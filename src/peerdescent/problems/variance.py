@@ -1,4 +1,4 @@
-"""How noisy the gradients of samples are at a point: computed over all samples, or estimated from some."""
+"""The variance of sample gradients at a point: computed over all samples, or estimated from some."""
 
 from __future__ import annotations
 
@@ -16,16 +16,23 @@ from peerdescent.problems.keys import node_keys
 from peerdescent.problems.problem import Oracle, Problem, cast
 
 SAMPLES = 10_000
-"""Samples a node from which a variance is estimated, where it cannot be computed."""
+"""Samples per node for an estimate of the variance, used if it cannot be computed."""
 
 AT_ONCE = 256
-"""Gradients held at once."""
+"""Gradients in memory at once."""
 
 
 def variances(problem: Problem, x: Any, samples: int | None = None, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """E||g_i(x, xi) - grad f_i(x)||^2 at each node (n,), and half the widths of their 95 % confidence intervals (n,).
+    """The gradient variance E||g_i(x, xi) - grad f_i(x)||^2 at each node.
 
-    Of a finite sum all samples are used, and the widths are 0, unless `samples` says how many to draw.
+    Args:
+        problem: The problem.
+        x: One point (p,).
+        samples: How many samples to draw per node. None for all samples of a finite sum, else 10,000.
+        seed: For the samples.
+
+    Returns:
+        The variances (n,), and the half-widths of their 95 % confidence intervals (n,), zero if all samples were used.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -48,7 +55,7 @@ def _variances(
         exact = oracle.exact(x, own)[1]
 
         def square(k: jax.Array) -> jax.Array:
-            """Of the k-th sample held, or the k-th drawn."""
+            """The squared deviation for the k-th sample: of the node's data, or drawn."""
             sample = k[None] if count is None else oracle.draw(node_keys(seed, number, k), own, 1)
             return jnp.sum((oracle.grad(x, sample, own) - exact) ** 2)
 

@@ -1,4 +1,4 @@
-"""One interactive HTML page about everything in a folder."""
+"""Reports: one interactive HTML page about all results in a folder."""
 
 import lazy_loader
 

@@ -1,7 +1,7 @@
-"""One page about a folder: its runs, sweeps, configuration and network, to be opened, zoomed, printed and sent.
+"""The content of a report about a folder: its runs, sweeps, configuration and network.
 
-Everything is read from files, so a report can be made long after the runs and on another machine. What is in them is
-gathered in `findings`; here it becomes the text and numbers that `page.html` shows.
+Everything is read from files, so a report can be made later and on another machine. `findings` reads the files; this
+module makes the text and numbers that `page.html` shows.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ if TYPE_CHECKING:
     from peerdescent.report.findings import Group, Run, Sweep
     from peerdescent.runs.metrics import Metric
 
-DASHES = ("", "8px,3px", "8px,3px,2px,3px", "2px,3px", "14px,4px")  # five, so that they and eight colours make forty
-LINKS = 5000  # of a network; a drawing of more would be large and say little
+DASHES = ("", "8px,3px", "8px,3px,2px,3px", "2px,3px", "14px,4px")  # 5, coprime to the 8 colours: 40 pairs
+LINKS = 5000  # the most links of a network that is drawn; more would be large and illegible
 
 Cell = str | tuple[str, str]
 """Text, or text and a second, smaller line."""
 
 
 def write(folder: str | Path, out: str | Path | None = None) -> Path:
-    """Write one HTML page about all runs and sweeps beneath a folder, and return its path (`report.html` there).
+    """Write one HTML page about all runs and sweeps in a folder and its subfolders; returns its path.
 
-    The page needs no network and nothing beside it. It has the curves, to be zoomed and drawn against epochs, rounds,
-    bytes, seconds or steps, runs that differ only in seed as one line with a band; a table of where each method ended;
-    heat maps of sweeps; the configuration and the network where there is a `config.toml`; and whom to cite. An
-    `optimum.json` such as {"value": 0.25} adds the gap to that optimum for the runs beneath it.
+    By default the file is `report.html` in that folder. The page needs no internet and no other files. It has
+    interactive curves by epochs, rounds, bytes, seconds or steps, in which runs that differ only in seed are one line
+    with a band; a table of the final results; heat maps of sweeps; the configuration and the network, if there is a
+    `config.toml`; and citations. A file `optimum.json` such as {"value": 0.25} adds the gap to that optimum for the
+    runs in its folder and subfolders.
 
     >>> import tempfile, peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -87,12 +88,12 @@ def write(folder: str | Path, out: str | Path | None = None) -> Path:
 
 
 def _metrics(groups: Sequence[Group]) -> dict[str, Metric]:
-    """Everything that can be drawn of the groups."""
+    """All metrics of the groups that can be drawn."""
     return {name: metric for group in groups for run in group.runs for name, metric in run.metrics.items()}
 
 
 def _drawn(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, Any]:
-    """What the script needs to draw the curves; colours and dashes begin again for each problem."""
+    """The data from which the script draws the curves. Colours and dashes start anew for each problem."""
     used: Counter[str] = Counter()
     lines: list[dict[str, Any]] = []
     for group in groups:
@@ -114,7 +115,7 @@ def _drawn(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, 
 
 
 def _curves(groups: Sequence[Group], drawn: Mapping[str, Any]) -> dict[str, Any]:
-    """The choices above the curves, and what their caption has to explain."""
+    """The menus above the curves, and the facts for their caption."""
     everywhere = all("epoch" in line["lines"] for line in drawn["groups"])
     return {
         "problems": {name: name for name in _problems(groups)},
@@ -128,7 +129,7 @@ def _curves(groups: Sequence[Group], drawn: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _lead(groups: Sequence[Group], sweeps: Sequence[Sweep]) -> str:
-    """How much there is and who is best."""
+    """The first sentences: how many runs and sweeps there are, and the best method."""
     runs, problems = [run for group in groups for run in group.runs], _problems(groups)
     parts = []
     if runs:
@@ -159,7 +160,7 @@ def _count(count: int, noun: str) -> str:
 
 
 def _ends(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, Any]:
-    """The table of where each group ended, the best of each problem marked."""
+    """The table of the final results of each group, with the best of each problem marked."""
     problems = _problems(groups)
     winners = [findings.best(group for group in groups if group.problem == problem) for problem in problems]
     own = [metric for name, metric in metrics.items() if name not in VERTICAL]
@@ -192,14 +193,14 @@ def _ends(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, A
 
 
 def _status(group: Group) -> Cell:
-    """How its runs ended, and what they said."""
+    """The status of a group's runs, and their messages."""
     counts = Counter(str(run.summary["status"]) for run in group.runs)
     said = sorted({str(run.summary.get("message") or "") for run in group.runs} - {""})
     return ", ".join(s if len(counts) == 1 else f"{count} {s}" for s, count in counts.items()), "; ".join(said)
 
 
 def _mean(values: np.ndarray, form: str) -> str:
-    """The mean as a metric's format has it, or a dash where there is none."""
+    """The mean in a metric's format, or a dash without one."""
     mean = float(values.mean())
     if not math.isfinite(mean):
         return "∞" if mean == math.inf else "–"
@@ -207,7 +208,7 @@ def _mean(values: np.ndarray, form: str) -> str:
 
 
 def _both(values: np.ndarray, form: str) -> Cell:
-    """The mean, and the sample deviation where there is one."""
+    """The mean, and the sample deviation if there is one."""
     known = len(values) > 1 and np.isfinite(values).all()
     return _mean(values, form), f"± {values.std(ddof=1):.2g}" if known else ""
 
@@ -238,7 +239,7 @@ def _sweeps(sweeps: Sequence[Sweep]) -> dict[str, Any]:
 
 
 def _setting(folder: Path, runs: Sequence[Run]) -> dict[str, Any]:
-    """The configuration and the network, or a sentence about why not."""
+    """The configuration and the network, or a sentence that says why they are missing."""
     places = [folder, *(folder / run.place for run in runs[:1])]
     file = next((place / "config.toml" for place in places if (place / "config.toml").is_file()), None)
     if file is None:
@@ -254,7 +255,7 @@ def _setting(folder: Path, runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _network(config: Mapping[str, Any], networks: Collection[str]) -> dict[str, str]:
-    """The network that a configuration names: its facts and its drawing, or a note on why it is not drawn."""
+    """The network of a configuration: its properties and a drawing, or a note that says why there is none."""
     try:
         network = Network(topology.build(config["topology"], config["nodes"]), config.get("weights"))
     except (KeyError, TypeError, ValueError) as error:
@@ -262,12 +263,12 @@ def _network(config: Mapping[str, Any], networks: Collection[str]) -> dict[str, 
         return {"note": f"The network cannot be rebuilt from the configuration: {reason}."}
     if networks and str(network) not in networks:
         return {"note": "No run was made on the network of this configuration, so it is not drawn."}
-    lam = f"λ = {network.lam if network.lam > 1e-12 else 0:.4g}"  # less is rounding
+    lam = f"λ = {network.lam if network.lam > 1e-12 else 0:.4g}"  # smaller values are rounding
     facts = f"{network.name}, {network.n} nodes, {network.rule} weights, {lam}"
     if sum(W.nnz for W in network.matrices) > LINKS:
         return {"note": f"{facts}. It has too many links for a drawing."}
     drawn = io.StringIO()
-    # Fixed identifiers and no date, so that the same files make the same page.
+    # Fixed identifiers and no date, so that the same files give the same page.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "peerdescent"}):
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figures.drawing(network).savefig(drawn, format="svg", metadata=nothing, transparent=True)
@@ -276,7 +277,7 @@ def _network(config: Mapping[str, Any], networks: Collection[str]) -> dict[str, 
 
 
 def _made(runs: Sequence[Run]) -> list[str]:
-    """What made the runs: versions, commits and devices."""
+    """The versions, commits and devices with which the runs were made."""
     summaries = [run.summary for run in runs]
     made = [f"{name} {version}" for summary in summaries for name, version in summary.get("versions", {}).items()]
     made += [f"commit {summary['commit'][:10]}" for summary in summaries if summary.get("commit")]

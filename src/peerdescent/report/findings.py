@@ -1,7 +1,7 @@
-"""What a report finds in a folder: its runs, those that differ only in seed together, and its sweeps.
+"""The runs and sweeps in a folder, for a report. Runs that differ only in seed are one group.
 
-All is read from `trace.csv`, `summary.json`, `optimum.json`, `sweep.csv` and `sweep.json`, and made small here: lines
-of at most 400 points, heat maps instead of tables, numbers as JSON has them.
+They are read from `trace.csv`, `summary.json`, `optimum.json`, `sweep.csv` and `sweep.json`, and reduced to what a page
+shows: lines of at most 400 points, heat maps instead of tables, numbers for JSON.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from peerdescent.runs.bands import HORIZONTAL, VERTICAL, add_gap, band, quantiti
 from peerdescent.runs.metrics import METRICS, Metric
 from peerdescent.sweeps import seeds
 
-POINTS = 400  # of a line; more could not be seen
-LEVELS = 40  # of a hyperparameter in a heat map; more are taken together with their neighbours
+POINTS = 400  # the most points of a line; more could not be seen
+LEVELS = 40  # the most levels of a hyperparameter in a heat map; more are merged with their neighbours
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run folder: its place beneath the report's, its name if `reproduce` gave it one, and what is in it."""
+    """A run folder: its path relative to the report's folder, its name if `reproduce` gave one, and its content."""
 
     place: str
     name: str | None
     summary: dict[str, Any]
     table: pd.DataFrame
     metrics: dict[str, Metric]
-    """What can be drawn of it, by column."""
+    """The metrics that can be drawn, by column."""
 
     @property
     def home(self) -> str:
-        """The folder it shares with the runs that differ in seed."""
+        """The parent folder, which it shares with runs that differ in seed."""
         return Path(self.place).parent.as_posix()
 
 
@@ -53,32 +53,32 @@ class Group:
 
     @property
     def method(self) -> str:
-        """The selector."""
+        """The selector of the method."""
         return str(self.runs[0].summary["method"])
 
     @property
     def problem(self) -> str:
-        """Its name."""
+        """The name of the problem."""
         return str(self.runs[0].summary["problem"])
 
     @property
     def network(self) -> str:
-        """The network, as it prints."""
+        """The network's `repr`."""
         return str(self.runs[0].summary["network"])
 
     @property
     def diverged(self) -> int:
-        """How many runs did."""
+        """How many of the runs diverged."""
         return sum(run.summary["status"] == "diverged" for run in self.runs)
 
     def final(self, column: str) -> np.ndarray:
-        """The last record of each seed, NaN where a run has no such column."""
+        """The last value of a column for each seed; NaN if a run has no such column."""
         return np.array([run.table[column].iloc[-1] if column in run.table else math.nan for run in self.runs], float)
 
     def lines(self) -> dict[str, dict[str, Any]]:
-        """For each axis the places `x` and, for each quantity, its mean over seeds there, the smallest and the largest.
+        """For each horizontal axis the points `x`, and for each metric the mean, smallest and largest value there.
 
-        A line ends where the first of its seeds does.
+        A line ends where the first of its runs does.
         """
         tables, found = [run.table for run in self.runs], {}
         for x in HORIZONTAL:
@@ -98,13 +98,13 @@ class Group:
 
 
 def best(groups: Iterable[Group]) -> Group | None:
-    """The group with the smallest mean loss at its end, of those that did not diverge."""
+    """The group with the smallest mean of the last loss, of those that did not diverge."""
     whole = [group for group in groups if not group.diverged and math.isfinite(group.final("loss").mean())]
     return min(whole, key=lambda group: float(group.final("loss").mean()), default=None)
 
 
 def runs(folder: Path) -> list[Run]:
-    """The run folders in a folder and beneath it."""
+    """The run folders in a folder and its subfolders."""
     places = sorted(file.parent for file in folder.rglob("trace.csv") if (file.parent / "summary.json").is_file())
     return [_run(folder, place) for place in places]
 
@@ -136,7 +136,7 @@ def _described(file: Path, summary: dict[str, Any]) -> list[Metric]:
     try:
         metrics = [Metric(**described) for described in summary.get("metrics", [])]
         for metric in metrics:
-            if metric.format != "B":  # bytes, which Python has no format for
+            if metric.format != "B":  # bytes; Python has no such format
                 format(0.0, metric.format)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{file} does not describe metrics: {error}; write it again, or move it elsewhere") from error
@@ -144,7 +144,7 @@ def _described(file: Path, summary: dict[str, Any]) -> list[Metric]:
 
 
 def _upwards(folder: Path, inner: Path, name: str) -> list[Path]:
-    """Where a file that is about a run may be: beside it, above it, in the report's folder at last."""
+    """The places for a file about a run: its folder, then the parents of that up to the report's folder."""
     return [folder.joinpath(*inner.parts[:depth], name) for depth in range(len(inner.parts), -1, -1)]
 
 
@@ -160,14 +160,14 @@ def _json(file: Path, keys: Collection[str] = ()) -> dict[str, Any]:
 
 
 def grouped(found: Iterable[Run]) -> list[Group]:
-    """Runs that differ only in seed together, under labels that differ."""
+    """Group runs that differ only in seed, with distinct labels."""
     same = ("method", "problem", "network", "nodes", "dimension", "precision", "engine")
     families: dict[Any, list[Run]] = defaultdict(list)
     for run in found:
         families[run.home, *(run.summary.get(key) for key in same)].append(run)
     groups: list[list[Run]] = []
     for family in families.values():
-        # The same seed twice is no family of seeds: something else differs, such as the length.
+        # If a seed is there twice, something else differs as well, such as the length: do not group these runs.
         alone = len({run.summary["seed"] for run in family}) < len(family)
         groups += [[run] for run in family] if alone else [family]
     names = [str(group[0].name or group[0].summary["method"]) for group in groups]
@@ -184,7 +184,7 @@ def grouped(found: Iterable[Run]) -> list[Group]:
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """A sweep: what it was about, its best configuration, None if there is none, and its heat map, if it has one."""
+    """A sweep: its facts, the best configuration or None, and the heat map or None."""
 
     place: str
     method: str
@@ -193,7 +193,7 @@ class Sweep:
     seeds: int
     configurations: int
     rows: int
-    """One for each configuration and seed, and again where the grid has a configuration twice."""
+    """The number of rows, one per configuration and seed; a configuration that is in the grid twice has more."""
     diverged: int
     best: dict[str, Any] | None
     loss: float
@@ -201,7 +201,7 @@ class Sweep:
 
 
 def sweeps(folder: Path) -> list[Sweep]:
-    """The sweeps in a folder and beneath it."""
+    """The sweeps in a folder and its subfolders."""
     return [_sweep(folder, file) for file in sorted(folder.rglob("sweep.csv"))]
 
 
@@ -233,7 +233,7 @@ def _sweep(folder: Path, file: Path) -> Sweep:
 
 
 def _heat(each: pd.DataFrame, parameters: Sequence[str]) -> dict[str, Any] | None:
-    """The smallest loss for every two values of every two hyperparameters, those that vary before others."""
+    """The smallest loss for all pairs of values of all pairs of hyperparameters; those that vary come first."""
     varied = [name for name in parameters if each[name].nunique(dropna=False) > 1]
     shown = (varied + [name for name in parameters if name not in varied])[: max(2, len(varied))]
     if len(shown) < 2 or not varied:
@@ -252,7 +252,7 @@ def _heat(each: pd.DataFrame, parameters: Sequence[str]) -> dict[str, Any] | Non
 
 
 def _levels(column: pd.Series) -> tuple[np.ndarray, list[str]]:
-    """The level of each row, and what the levels are called; neighbours share a level where there are too many."""
+    """The level of each row, and the labels of the levels. If there are too many, neighbours share a level."""
     places, names = seeds.levels(column)
     if len(names) <= LEVELS:
         return places, names
@@ -262,12 +262,12 @@ def _levels(column: pd.Series) -> tuple[np.ndarray, list[str]]:
 
 
 def short(value: Any) -> str:
-    """A hyperparameter as short as it can be told from others; an empty cell is none."""
+    """A hyperparameter as short text; "none" for an empty cell."""
     if value is None or value != value:
         return "none"
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
 def _numbers(values: np.ndarray) -> list[float | None]:
-    """As JSON has them; seven digits are more than a screen shows."""
+    """Numbers for JSON, rounded to seven digits; None for those that are not finite."""
     return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values.tolist()]

@@ -1,20 +1,20 @@
 "use strict";
 
-// Plotly reads labels as a kind of HTML, and as templates.
+// Escape a label: Plotly reads labels as a subset of HTML, and as templates.
 const plain = text => text.replace(/[&<>{]/g, letter => `&#${letter.charCodeAt(0)};`);
 
-// A long name in lines, broken after a comma where there is one.
+// A long name in several lines, broken after commas if possible.
 const wrapped = text => text.match(/.{1,40}(?:,|\s|$)|.{1,40}/gsu)?.map(plain).join("<br>") ?? "";
 
-// What is drawn of a group: the mean, and the band from low to high, at the points x.
+// The line of a group: the mean, and the band from low to high, at the points x.
 function lineOf(group, index, across, up) {
   const line = group.lines[across], values = line?.y[up];
   if (!values) return {group, index, x: [], mid: [], low: [], high: []};
   return {group, index, x: line.x, mid: values.mid, low: values.low || values.mid, high: values.high || values.mid};
 }
 
-// The limits of the vertical axis, as Plotly has them: logarithms where it is logarithmic. What diverged does not set
-// them. On a linear axis a quantity that should fall is shown as far above its start as the best goes below.
+// The limits of the vertical axis for Plotly, which takes logarithms for a log axis. Diverged runs are ignored. On a
+// linear axis, a quantity that should fall is shown no further above its start than the best is below it.
 function range(lines, log, falls) {
   const good = lines.filter(line => !line.group.diverged), kept = good.length ? good : lines;
   const usable = v => v !== null && (!log || v > 0);
@@ -33,7 +33,7 @@ function range(lines, log, falls) {
   return [low - margin, high + margin];
 }
 
-// The band around a line as a filled outline; a log axis has no place for what is not above zero.
+// The band around a line as a filled outline; a log axis cannot show values that are not above zero.
 function band(line, log) {
   const known = line.x.map((_, k) => k).filter(k => line.low[k] !== null && (!log || line.high[k] > 0));
   const floor = Math.min(...line.mid.filter(v => v > 0), ...line.low.filter(v => v > 0));
@@ -46,7 +46,7 @@ function band(line, log) {
   };
 }
 
-// A cross at the last point of a line, or at the upper edge if that point is out of sight.
+// A cross at the last point of a line, or at the upper edge if that point is above the limits.
 function end(line, limits, log) {
   const last = line.mid.findLastIndex(v => v !== null && (!log || v > 0));
   if (last < 0) return [];
@@ -59,13 +59,13 @@ function end(line, limits, log) {
   }];
 }
 
-// The cells of a heat map with the parameter `up` in rows: stored once for two parameters, the first one's in rows.
+// The cells of a heat map with the parameter `up` in rows. Each pair is stored once, with the first parameter in rows.
 function cellsOf(sweep, across, up) {
   const [first, second] = [across, up].sort((a, b) => a - b), stored = sweep.cells[first + "," + second];
   return up === first ? stored : stored[0].map((_, column) => stored.map(row => row[column]));
 }
 
-// The colours' limits: the worst tenth shares a colour, or else it would leave one for all others.
+// The limits of the colour scale: the worst tenth shares one colour, since it would else take up most of the scale.
 function shades(cells) {
   const values = cells.flat().filter(v => typeof v === "number").sort((a, b) => a - b);
   const most = values[Math.floor(0.9 * (values.length - 1))];
@@ -75,7 +75,7 @@ function shades(cells) {
 function show() {
   const find = id => document.getElementById(id);
   const data = JSON.parse(find("data").textContent);
-  // Named one by one, since Plotly has a button that would send the data to its makers.
+  // The buttons are listed, since one of Plotly's default buttons uploads the data.
   const buttons = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d"]];
   const config = {responsive: true, displaylogo: false, plotlyServerURL: "", modeBarButtons: buttons};
   const axis = (title, more) => ({
@@ -109,7 +109,7 @@ function show() {
         ...lines.filter(line => line.group.diverged).flatMap(line => end(line, limits, log)),
       ];
       scale.setAttribute("aria-pressed", log);
-      // A zoom stays while only lines come and go.
+      // Keep the zoom if only the selection of lines has changed.
       const view = [across.value, up.value, log, problem && problem.value].join(), same = view === shown;
       shown = view;
       Plotly[same ? "react" : "newPlot"]("curves", traces, layout({
@@ -122,7 +122,7 @@ function show() {
       if (!same) find("curves").on("plotly_doubleclick", whole);
     }
 
-    // Plotly would go back to what it drew first, which may have been something else.
+    // Plotly's own reset would restore the first drawing, which may have had other axes.
     function whole() {
       shown = null;
       draw();
@@ -157,7 +157,7 @@ function show() {
 
     for (const control of [across, up]) control.addEventListener("change", draw);
     find("whole").addEventListener("click", whole);
-    // Each quantity remembers its scale.
+    // Each quantity keeps its own scale, linear or log.
     scale.addEventListener("click", () => {
       const quantity = data.quantities[up.value];
       quantity.log = !quantity.log;
@@ -180,7 +180,7 @@ function show() {
       draw();
     }
 
-    // A parameter cannot be on both axes: choosing the other one's swaps them.
+    // A parameter cannot be on both axes: choosing that of the other axis swaps them.
     function changed() {
       if (across.value === up.value) [across.value, up.value] = [before[1], before[0]];
       before = [across.value, up.value];
@@ -224,12 +224,12 @@ function show() {
   if (find("curves")) curves();
   if (find("heat")) heat();
 
-  // Paper is narrower than most windows, and printing is no resize.
+  // Paper is narrower than most windows, and printing does not trigger a resize event.
   const fit = change => { for (const plot of document.querySelectorAll(".plot")) Plotly.relayout(plot, change); };
   window.addEventListener("beforeprint", () => fit({width: 680}));
   window.addEventListener("afterprint", () => fit({width: null, autosize: true}));
 }
 
-// Outside a browser there is nothing to show, and tests import the functions.
+// Outside a browser, tests import the functions and nothing is shown.
 if (typeof document === "undefined") module.exports = {band, cellsOf, end, lineOf, plain, range, shades, wrapped};
 else show();

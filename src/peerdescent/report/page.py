@@ -1,7 +1,7 @@
-"""The page of a report: one HTML file from `page.html`, `page.css` and `page.js` that needs nothing else.
+"""The page of a report: one self-contained HTML file from `page.html`, `page.css` and `page.js`.
 
-The script draws the page's JSON with Plotly. Only these two may run: the page allows scripts by their digests and
-forbids all requests. So a name from a folder that looks like HTML can do nothing, even if it were not escaped.
+The script draws the page's JSON with Plotly. The page's security policy allows only these two scripts, by their
+digests, and no requests. So HTML in a file's name has no effect, even if it were not escaped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOADER = PackageLoader("peerdescent", "report")
 
 
 def render(content: Mapping[str, Any], data: Any) -> str:
-    """The whole page: `content` is what the template shows, and `data`, which has no NaN, is what the script draws."""
+    """The HTML of the page, from `content` for the template and `data` for the script; `data` must not have NaN."""
     environment = Environment(
         loader=LOADER,
         autoescape=True,
@@ -28,7 +28,7 @@ def render(content: Mapping[str, Any], data: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    # The filter `tojson` escapes <, > and &, so that JSON cannot end the element it stands in.
+    # The filter `tojson` escapes <, > and &, so that JSON cannot end the script element that contains it.
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     style, script = (LOADER.get_source(environment, name)[0] for name in ("page.css", "page.js"))
     scripts = [get_plotlyjs(), script]
@@ -43,7 +43,7 @@ def render(content: Mapping[str, Any], data: Any) -> str:
 
 
 def digest(script: str) -> str:
-    """A script as a Content-Security-Policy names it.
+    """The digest of a script for a Content-Security-Policy.
 
     >>> digest("alert(1)")
     'sha256-bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI='

@@ -1,4 +1,4 @@
-"""One run: the loop, what it records, what it costs, and what it leaves behind."""
+"""One run: loop, recorder, metrics, costs, traces and checkpoints."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Curves of several runs that differ in seed: what they are drawn of and against, and their values on a common grid."""
+"""Curves of several runs that differ in seed: their axes, and their values at common points."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pandas as pd
 from peerdescent.runs.metrics import METRICS, Metric
 
 GAP = Metric("gap", r"optimality gap $F(\bar{x})-F^*$", "gap F(x̄) − F*", log=True)
-"""The loss minus the optimum: a column that `add_gap` derives where an optimum is known."""
+"""The loss minus the optimum; `add_gap` computes it if an optimum is known."""
 HORIZONTAL = {name: METRICS[name] for name in ("epoch", "rounds", "bytes", "seconds", "step")}
-"""What curves are drawn against."""
+"""The metrics for the horizontal axis."""
 VERTICAL = {name: {**METRICS, "gap": GAP}[name] for name in ("loss", "gap", "grad_norm", "stationarity", "consensus")}
-"""What they are drawn of. All of it falls in a run that goes well; a user's own metric may climb."""
+"""The metrics for the vertical axis. They fall in a successful run; a user's own metrics may rise."""
 
 
 def quantities(columns: Iterable[str], described: Iterable[Metric] = ()) -> dict[str, Metric]:
-    """What curves of tables with these columns can be drawn of: `VERTICAL`, then the user's own metrics.
+    """The metrics for the vertical axis, given the columns of tables: `VERTICAL`, then the user's own metrics.
 
-    A column that is not in `described` is called by its name and has a linear axis.
+    A column that is not in `described` has its name as title, and a linear axis.
 
     >>> list(quantities(["step", "loss", "accuracy"])), quantities(["accuracy"])["accuracy"].title
     (['loss', 'gap', 'grad_norm', 'stationarity', 'consensus', 'accuracy'], 'accuracy')
@@ -38,14 +38,14 @@ def add_gap(table: pd.DataFrame, optimum: float) -> pd.DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """The values (runs, k) of several runs at common points x (k,), NaN where a run has no finite value."""
+    """The values (runs, k) of several runs at common points x (k,); NaN if a run has no finite value there."""
 
     x: np.ndarray
     values: np.ndarray
 
     @property
     def mean(self) -> np.ndarray:
-        """The mean over runs, NaN where one of them has no value."""
+        """The mean over runs; NaN if a run has no value."""
         return np.asarray(self.values.mean(axis=0))
 
     @property
@@ -67,9 +67,9 @@ class Band:
 def band(tables: Sequence[pd.DataFrame], x: str, y: str) -> Band:
     """The column `y` of each table at common points of the column `x`.
 
-    Tables recorded at the same points keep them. Others are interpolated linearly to all of their points, from where
-    the last one begins to where the first one ends: a mean over fewer would jump. Rows without a finite `x` are left
-    out, so there may be no points.
+    If all tables have the same points, those are used. Otherwise the points are those of all tables, and values are
+    interpolated linearly. They lie in the interval that all tables cover, since a mean over fewer tables would jump.
+    Rows without a finite `x` are left out, so there may be no points.
 
     >>> first, second = pd.DataFrame({"step": [0, 2], "loss": [4, 2]}), pd.DataFrame({"step": [0, 1], "loss": [4, 1]})
     >>> common = band([first, second], "step", "loss")

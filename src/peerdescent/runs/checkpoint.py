@@ -1,7 +1,7 @@
-"""Checkpoints: what a process needs to go on, written so that a crash at any moment leaves a good one behind.
+"""Checkpoints: the state from which a process continues. A crash at any moment leaves at least one that is valid.
 
-A checkpoint is one safetensors file, written beside its place, forced to disk and renamed. Its name has its step and
-the start of the SHA-256 of its bytes: a file that was cut short or changed is known, and the one before it used.
+A checkpoint is one safetensors file, written atomically. Its name has its step and the start of the SHA-256 of its
+bytes, so that a truncated or changed file is detected and an earlier one is used.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from safetensors.numpy import save as packed
 from peerdescent.files import write
 
 KEPT = 3
-"""Checkpoints that a process leaves after a save: others may be one behind, and one may be damaged.
+"""Checkpoints that remain after a save: other processes may be one behind, and one checkpoint may be damaged.
 
 There may be more: a process that is killed between writing one and removing the oldest leaves four.
 """
 
 
 def save(folder: Path, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> Path:
-    """Write the checkpoint of a step, and remove those that are too old.
+    """Write the checkpoint of a step, and remove the oldest ones.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -45,12 +45,12 @@ def save(folder: Path, step: int, arrays: dict[str, np.ndarray], facts: dict[str
 
 
 def steps(folder: Path) -> list[int]:
-    """The steps whose checkpoints are whole, the newest first."""
+    """The steps with a valid checkpoint, the newest first."""
     return sorted({step for step, path in _named(folder) if _is_whole(path)}, reverse=True)
 
 
 def load(folder: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and facts of a step."""
+    """The arrays and facts in the checkpoint of a step."""
     path = next(path for found, path in _named(folder) if found == step and _is_whole(path))
     with safe_open(path, framework="numpy") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["facts"])  # noqa: SIM118

@@ -1,4 +1,4 @@
-"""What a run refuses before it begins, and how it settles its length, its start and its arithmetic."""
+"""Checks of the arguments of a run, and its length, starting point and precision from those arguments."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from peerdescent.problems.problem import Problem
 from peerdescent.runs.costs import Costs
 
 DIVERGED = 1e3
-"""A loss beyond this many times the first one ends a run."""
+"""A run ends as diverged when its loss exceeds this many times the first one."""
 
 
 def check(method: Method, problem: Problem, network: Network) -> None:
-    """Refuse combinations that cannot work, with the reason and a way out."""
+    """Refuse combinations that cannot work; the message has the reason and a remedy."""
     require(
         isinstance(method, Method),
         f"method is a {type(method).__name__}: give a Method, as from peer.methods.gt_hsgd()",
@@ -34,7 +34,7 @@ def check(method: Method, problem: Problem, network: Network) -> None:
 
 
 def check_kinds(problem: Any, network: Any) -> None:
-    """Refuse what is not a problem and a network, as when they are given in the wrong order."""
+    """Refuse arguments of the wrong type, such as problem and network in the wrong order."""
     require(
         isinstance(problem, Problem), f"problem is a {type(problem).__name__}: give a Problem, as from peer.problems"
     )
@@ -42,7 +42,7 @@ def check_kinds(problem: Any, network: Any) -> None:
 
 
 def check_network(method: Method, network: Network) -> None:
-    """Refuse a network that does not have what the method's fusion needs of W."""
+    """Refuse a network that does not meet the requirements of the method's fusion on W."""
     needs = method.needs
     require(
         network.is_symmetric or not needs.symmetric,
@@ -70,12 +70,12 @@ def check_seed(seed: Any) -> int:
 
 
 def diverged(loss: float, first: float) -> bool:
-    """Whether a loss means that a run has gone wrong, given the loss at x_0."""
+    """Whether a loss means that a run has diverged, given the loss at x_0."""
     return not math.isfinite(loss) or (first != 0 and loss > DIVERGED * abs(first))
 
 
 def matrix_precision(precision: int | str) -> tuple[np.dtype[Any], str]:
-    """The type of the vectors, and what matrix products may do with them: float32 means float32 unless asked."""
+    """The type of vectors, and the precision of matrix products, which is reduced for "tf32" only."""
     require(precision in (32, 64, "tf32"), f"precision = {precision!r}: must be 32, 64 or 'tf32'")
     return np.dtype("float64" if precision == 64 else "float32"), "tensorfloat32" if precision == "tf32" else "highest"
 
@@ -93,13 +93,13 @@ def total_steps(costs: Costs, problem: Problem, steps: int | None, epochs: float
 
 
 def starting_point(x0: Any, problem: Problem, dtype: Any) -> np.ndarray:
-    """x_0 (n, p), from what the user gave."""
+    """x_0 (n, p) from the argument `x0`, by default the problem's, else zeros."""
     shape = (problem.nodes, problem.dimension)
     if x0 is None:
         x0 = problem.start if problem.start is not None else np.zeros(problem.dimension)
     x0 = np.asarray(x0, dtype)
     require(
-        x0.shape in (shape, shape[1:]), f"x0 has shape {x0.shape}: must be {shape[1:]}, or {shape} for a point a node"
+        x0.shape in (shape, shape[1:]), f"x0 has shape {x0.shape}: must be {shape[1:]}, or {shape} for one per node"
     )
     require(bool(np.isfinite(x0).all()), "x0 has values that are not finite: give a finite starting point")
     return np.broadcast_to(x0, shape).copy()

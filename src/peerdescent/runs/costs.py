@@ -1,7 +1,7 @@
-"""What a run costs: gradients, rounds and vectors sent at a node, for any number of steps, before it begins.
+"""The costs of a run for any number of steps, known before it begins: gradients, rounds and vectors sent per node.
 
-The outline of a method says what an iteration does; here this is charged to a problem (samples of an exact gradient)
-and a network (how many neighbours a vector is sent to). A budget in epochs becomes a number of steps this way.
+They follow from the method's outline, the problem (samples of an exact gradient) and the network (how many neighbours a
+vector is sent to). They also turn a budget in epochs into a number of steps.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from peerdescent.problems.problem import Problem
 
 
 class Costs:
-    """What a node has spent when it holds x_t: gradients, rounds and p-vectors sent, for any t; means over nodes.
+    """The costs of a node up to x_t, for any t: gradients, rounds and p-vectors sent. They are means over nodes.
 
-    From iteration 1 on, costs repeat with the common period of the method and the network, so only one period of them
-    is tabulated.
+    From iteration 1 on, costs repeat with the common period of the method and the network, so only one period is
+    tabulated.
 
     Args:
-        method: Whose outline is charged.
-        samples: How many gradients an exact local gradient counts as; None where the cost is no sum, for one.
+        method: The method.
+        samples: How many gradients an exact local gradient counts as. None for 1, if the cost is not a finite sum.
         degrees: The mean out-degree of each W in the network's period.
 
     >>> from peerdescent import methods
@@ -45,7 +45,7 @@ class Costs:
 
     @classmethod
     def of(cls, method: Method, problem: Problem, network: Network) -> Costs:
-        """The costs of a method on a problem and a network; exact gradients of endless samples are refused."""
+        """The costs of a method on a problem and a network. Exact gradients of an infinite stream are refused."""
         require(
             problem.oracle.finite or not outline(method).takes_exact,
             f"{method.name} takes exact local gradients, and {problem.name} has none, since its samples never end: "
@@ -54,26 +54,26 @@ class Costs:
         return cls(method, problem.samples, np.atleast_2d(network.degree).mean(axis=1))
 
     def gradients(self, t: Any) -> np.ndarray:
-        """Gradients computed by a node that holds x_t."""
+        """Gradients that a node has computed up to x_t."""
         return self._spent(t)[..., 0]
 
     def rounds(self, t: Any) -> np.ndarray:
-        """Rounds it has taken part in."""
+        """Rounds of communication up to x_t."""
         return self._spent(t)[..., 1]
 
     def vectors(self, t: Any) -> np.ndarray:
-        """p-vectors it has sent: rounds times out-degree, the mean over nodes."""
+        """p-vectors sent up to x_t: rounds times out-degree, the mean over nodes."""
         return self._spent(t)[..., 2]
 
     def steps_within(self, budget: float) -> int:
-        """How many iterations fit into `budget` gradients a node; at least the first."""
+        """How many iterations fit into a budget of gradients per node; at least 1."""
         later, total = budget - self._first[0], self._reach(budget)
         whole = int(later // total) if later > 0 else 0
         rest = later - whole * total
         return max(1, 1 + whole * (len(self._table) - 1) + int(np.searchsorted(self._table[:, 0], rest, "right")) - 1)
 
     def reaching(self, targets: np.ndarray) -> np.ndarray:
-        """The first t at which so many gradients are spent."""
+        """The first t at which a node has computed at least `targets` gradients."""
         later, total = targets - self._first[0], self._reach(float(np.max(targets)))
         whole = np.maximum(np.ceil(later / total) - 1, 0)
         found = np.searchsorted(self._table[:, 0], later - whole * total, "left")
@@ -88,7 +88,7 @@ class Costs:
         return (t > 0)[..., None] * self._first + whole[..., None] * self._table[-1] + self._table[rest]
 
     def _reach(self, budget: float) -> float:
-        """Extend the table to a whole period or to that budget; its total."""
+        """Extend the table to a whole period or to the budget; returns its total of gradients."""
         length = 1024
         while True:
             self._extend(length)
@@ -101,7 +101,7 @@ class Costs:
             length *= 2
 
     def _extend(self, length: int) -> None:
-        """Make the table cover iterations 1..length, or one whole period where that is shorter."""
+        """Make the table cover iterations 1..length, or one whole period if that is shorter."""
         length = min(self._cycle, length)
         if length < len(self._table):
             return
@@ -109,7 +109,7 @@ class Costs:
         self._table = np.concatenate([np.zeros((1, 3)), each.cumsum(axis=0)])
 
     def _charge(self, events: list[Any], t: np.ndarray) -> np.ndarray:
-        """Gradients, rounds and vectors sent (k, 3) in each of the iterations t (k,)."""
+        """The gradients, rounds and vectors sent (k, 3) of each of the iterations t (k,)."""
         spent = np.zeros((len(t), 3))
         for event in events:
             if isinstance(event, Gradient):

@@ -1,4 +1,4 @@
-"""The only loop: a method, a problem and a network meet here, and a trace comes out."""
+"""The loop of a run: from a method, a problem and a network to a trace."""
 
 from __future__ import annotations
 
@@ -50,27 +50,26 @@ def run(
 ) -> Trace:
     """Run a method on a problem over a network.
 
-    Ctrl-C ends the run with what was recorded so far and status `interrupted`; a loss that is not finite, or beyond a
-    thousand times the first, ends it as `diverged`.
+    Ctrl-C ends the run with the status `interrupted` and the records so far. A loss that is not finite, or exceeds a
+    thousand times the first one, ends it with the status `diverged`.
 
     Args:
-        method: What every node does.
-        problem: What the nodes minimise.
-        network: Who talks to whom.
-        steps: The length in iterations, the first included. Exactly one of `steps` and `epochs` is given.
-        epochs: The length as a budget: the run ends with the last iteration whose gradients still fit, but not before
-            the first.
+        method: The method, such as `peer.methods.gt_hsgd()`.
+        problem: The problem, such as `peer.problems.logistic(...)`.
+        network: The network, with as many nodes as the problem.
+        steps: The length in iterations, iteration 0 included. Give either `steps` or `epochs`.
+        epochs: The length as a budget of gradients, in passes over the local data. The run ends after the last
+            iteration that fits into the budget, but not before the first.
         x0: The starting point, (p,) or (n, p); by default the problem's, else zeros.
         seed: For the samples.
-        engine: Its name; see `peer.engines.ENGINES`.
-        precision: 32 or 64, or "tf32" for float32 whose matrix products may be reduced where the device can do that.
-        record: A number of points, spread evenly over the epochs or steps, a `peer.Grid`, or a list of steps.
-        metrics: More columns for the trace: functions of (x_mean, x, problem), or what `peer.metric` makes.
+        engine: The name of an engine; see `peer.engines.ENGINES`.
+        precision: 32 or 64, or "tf32" for float32 with reduced precision in matrix products, if the device has that.
+        record: The number of records, spread evenly over the epochs or steps; or a `peer.Grid`, or a list of steps.
+        metrics: More columns for the trace: functions of (x_mean, x, problem), or results of `peer.metric`.
         progress: True, False, None (a bar on a terminal only), or an object with `begin`, `update` and `end`.
-        resume: An earlier trace or run folder to continue to a larger number of steps.
-        checkpoint: A folder of this process's own, where the state is written at every record. The run continues from
-            the newest checkpoint there that is whole and that every process of the run has, if there is one, or from
-            `resume` where that has more steps.
+        resume: An earlier trace or run folder, to continue to a larger number of steps.
+        checkpoint: A folder for the checkpoints of this process, written at every record. The run continues from the
+            newest valid checkpoint there that all processes of the run have, or from `resume` if that has more steps.
 
     Returns:
         The trace: `trace.table`, `trace.x`, `trace.x_mean`, `trace.x_tilde`, `trace.status`.
@@ -140,7 +139,7 @@ def run(
 
 
 def _facts(identity: Identity, packages: Iterable[str], grid: list[int], shared: str) -> dict[str, Any]:
-    """What all processes of one run have to agree on: all but the data, of which each has its own."""
+    """What must be equal in all processes of a run: everything but the data, of which each has its own part."""
     recorded = hashlib.sha256(repr(grid).encode()).hexdigest()[:16]
     return {
         "version": peerdescent.__version__,

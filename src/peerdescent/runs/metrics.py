@@ -1,7 +1,7 @@
-"""Metrics, each an object that knows its name, label, axis, format, cost and function.
+"""Metrics: objects with a name, a label, an axis, a format, a cost and a function.
 
-The columns of a trace are such objects, and so are a user's own. The trace, the console, figures and the report read
-them; nothing else lists the columns.
+Each column of a trace is a metric, and users can add their own. The trace, the console, figures and the report read
+these objects; the columns are listed nowhere else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from peerdescent.problems.problem import Problem
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a metric may look at: the iterates, the method's state, F where it was evaluated, and the counts so far."""
+    """The input of a metric: the iterates, the method's state, values and gradients of F, and the costs so far."""
 
     problem: Problem
     step: int
@@ -33,7 +33,7 @@ class Snapshot:
     values: np.ndarray
     """F (k,) at the mean and, if a metric asked for it, at each node's iterate."""
     grads: np.ndarray
-    """The gradients of F (k, p) there."""
+    """The gradients of F (k, p) at the same points."""
     gradients: float
     rounds: int
     bytes: float
@@ -41,13 +41,13 @@ class Snapshot:
 
 
 class Cost(IntEnum):
-    """At how many points a metric needs F and its gradient."""
+    """The points at which a metric needs F and its gradient."""
 
     nothing = 0
     mean = 1
-    """At the mean of the iterates."""
+    """The mean of the iterates."""
     nodes = 2
-    """At every node's iterate as well."""
+    """Also the iterate of every node."""
 
 
 @dataclass(frozen=True)
@@ -56,23 +56,23 @@ class Metric:
 
     name: str
     label: str = ""
-    """The label of its axis in a figure, with mathematics as matplotlib writes it; by default the name."""
+    """The label of its axis in figures, which may have matplotlib's mathtext; by default the name."""
     title: str = ""
     """The same in plain text, for pages and tables; by default the name."""
     log: bool = False
     """Whether its axis is logarithmic."""
     format: str = ".2e"
-    """How a value is printed; "B" stands for bytes with a prefix."""
+    """The format specification of printed values; "B" is for bytes, with a prefix such as M."""
     cost: Cost = Cost.nothing
     function: Callable[[Snapshot], float] | None = field(default=None, compare=False, repr=False)
-    """None for a metric that was read from a file."""
+    """Computes the value; None for a metric that was read from a file."""
 
     def __post_init__(self) -> None:
         for attribute in ("label", "title"):
             object.__setattr__(self, attribute, getattr(self, attribute) or self.name)
 
     def look(self) -> dict[str, Any]:
-        """All but cost and function, as a run folder stores it."""
+        """All fields but cost and function, as a run folder stores them."""
         return {"name": self.name, "label": self.label, "title": self.title, "log": self.log, "format": self.format}
 
 
@@ -86,17 +86,17 @@ def metric(
     log: bool = False,
     format: str = ".4g",
 ) -> Metric:
-    """A metric of your own, for `peer.run(..., metrics=[...])`.
+    """Make a metric of your own, for `peer.run(..., metrics=[...])`.
 
     Args:
-        function: Returns a number, given the mean iterate (p,), the iterates (n, p) and the problem; with `model`,
-            given the parameters at the mean iterate, as the problem's `unflatten` makes them.
+        function: Returns a number. Its arguments are the mean iterate (p,), the iterates (n, p) and the problem; with
+            `model`, its only argument is the pytree of parameters at the mean iterate.
         name: The column's name; by default the function's.
-        model: Whether the function takes the parameters of a model.
+        model: Whether the function takes parameters, as `problem.unflatten` returns them.
         label: The label of its axis in figures.
-        title: The same in plain text.
+        title: The label in plain text, for pages and tables.
         log: Whether its axis is logarithmic.
-        format: How a value is printed.
+        format: The format specification of printed values.
 
     Returns:
         The metric, a column of the trace.
@@ -133,7 +133,7 @@ def _consensus(seen: Snapshot) -> float:
 
 
 def _tracking(seen: Snapshot) -> float:
-    """||mean(y_{t+1}) - mean(v_t)||, NaN for a fusion without a tracker."""
+    """||mean(y_{t+1}) - mean(v_t)||; NaN for a fusion without a tracker."""
     tracked = getattr(seen.state, "fusion", None)
     if tracked is None or not hasattr(tracked, "y"):
         return math.nan
@@ -181,7 +181,7 @@ METRICS: Mapping[str, Metric] = {
 
 
 def own_metrics(given: Iterable[Metric | Callable[..., Any]]) -> tuple[Metric, ...]:
-    """The metrics that a user gave, functions made metrics, names checked."""
+    """The user's own metrics: functions become metrics, and names are checked."""
     require(
         not callable(given) and not isinstance(given, Metric) and isinstance(given, Iterable),
         "metrics is not a list: give metrics=[...]",
@@ -195,7 +195,7 @@ def own_metrics(given: Iterable[Metric | Callable[..., Any]]) -> tuple[Metric, .
 
 
 def measure(metrics: Sequence[Metric], seen: Snapshot) -> dict[str, float]:
-    """The value of each metric; an error in a function of the user's names its metric and step."""
+    """The value of each metric. An error in a user's function is raised with the metric and the step."""
     row = {}
     for one in metrics:
         try:

@@ -6,10 +6,10 @@ import numpy as np
 
 
 def visited(seed: int, start: int, end: int, nodes: int) -> tuple[int, int] | None:
-    """Whether x_tilde moves to an iterate of steps start + 1..end, and to which (step, node).
+    """The (step, node) in steps start + 1..end whose iterate x_tilde becomes, or None if x_tilde does not change.
 
-    Reservoir sampling over recording intervals: whenever the run stops, x_tilde is uniform over all nodes and all steps
-    so far, 0 included.
+    This is reservoir sampling over recording intervals: after each of them, x_tilde is uniform over all nodes and all
+    steps so far, 0 included.
     """
     rng = np.random.default_rng([seed, end, 0x71DE])
     if rng.random() >= (end - start) / (end + 1):

@@ -1,4 +1,4 @@
-"""Progress as an object with a null default: a bar on a terminal, silence elsewhere."""
+"""Progress reports: a bar on a terminal, and by default nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from rich.console import Console
 
 
 class Progress(Protocol):
-    """What `run` tells while it works."""
+    """Receives the progress of a run."""
 
     def begin(self, label: str, total: int) -> None:
-        """A run of `total` steps starts."""
+        """A run of `total` steps begins."""
 
     def update(self, step: int, loss: float) -> None:
         """The run has reached `step`, where the loss is `loss`."""
 
     def end(self) -> None:
-        """The run is over, however it ended."""
+        """The run has ended, in whatever way."""
 
 
 class Silent:
-    """Says nothing."""
+    """Shows no progress."""
 
     def begin(self, label: str, total: int) -> None:
         """Nothing."""
@@ -36,7 +36,7 @@ class Silent:
 
 
 class Bar:
-    """A bar with the loss and the time left, on standard error, gone when the run is over."""
+    """A bar on standard error with the loss and the remaining time. It is removed when the run ends."""
 
     def begin(self, label: str, total: int) -> None:
         """Draw the bar."""
@@ -64,7 +64,7 @@ class Bar:
 
 
 def choose(progress: Any) -> Progress:
-    """True for a bar, False for silence, None for a bar on a terminal only; or any object of your own."""
+    """From the argument `progress`: True for a bar, False for none, None for a bar on a terminal, or an object."""
     if progress is None:
         progress = sys.stderr.isatty()
     if isinstance(progress, bool):

@@ -1,4 +1,4 @@
-"""What a run records: rows of metrics, and the last recorded state, which an interruption leaves whole."""
+"""The recorder of a run: rows of metrics, and the last recorded state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from peerdescent.runs.trace import Identity, Status, Trace
 
 
 class Record(NamedTuple):
-    """All rows so far, and the iterates, x_tilde and state of the last one."""
+    """All rows so far, and the iterates, x_tilde and state of the last row."""
 
     rows: list[dict[str, float]]
     x: np.ndarray
@@ -34,7 +34,7 @@ class Record(NamedTuple):
 class Recorder:
     """Advances an engine from record to record.
 
-    `last` is replaced in one assignment, so that an interruption at any moment leaves a whole record.
+    `last` is replaced in one assignment, so that an interruption at any moment leaves a complete record.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Recorder:
 
     @property
     def loss(self) -> float:
-        """The last one recorded."""
+        """The loss of the last record."""
         return self.last.rows[-1]["loss"]
 
     @property
     def step(self) -> int:
-        """The last one recorded."""
+        """The step of the last record."""
         return int(self.last.rows[-1]["step"])
 
     def warm_up(self) -> None:
@@ -76,9 +76,9 @@ class Recorder:
         self._record(0, self.x0, None, self.x0[move[1]].copy(), 0.0)
 
     def restore(self, earlier: Trace | None, folder: Path | None) -> bool:
-        """Continue an earlier trace, or the newest checkpoint that every process has; False where there is neither.
+        """Continue from an earlier trace or from the newest checkpoint that every process has; False without either.
 
-        Where both are there, the one with more steps is continued.
+        If there are both, continue from the one with more steps.
         """
         if earlier is not None:
             self._check_same(asdict(earlier.identity), [str(name) for name in earlier.table.columns])
@@ -102,9 +102,9 @@ class Recorder:
         self.last = Record(rows, trace.x, trace.x_tilde, state)
 
     def _newest(self, folder: Path) -> int:
-        """The newest step whose checkpoint is whole in every process; -1 where there is none."""
+        """The newest step that has a valid checkpoint in every process; -1 if there is none."""
         own = np.array(checkpoint.steps(folder), dtype=np.int64)
-        # Any number of them: processes first say how many, so that all send arrays of one length.
+        # Processes may have different numbers of checkpoints. All must send arrays of one length, so find the largest.
         most = int(np.max(self.engine.gather(np.array([len(own)]))))
         padded = np.concatenate([own, np.full(most - len(own), -1)])
         everywhere = np.asarray(self.engine.gather(padded)).reshape(-1, most) if most else np.zeros((1, 0))
@@ -119,7 +119,7 @@ class Recorder:
         self.last = Record(facts["rows"], state.x, arrays["x_tilde"], state)
 
     def save(self, folder: Path) -> None:
-        """Write what this process needs to go on from the last record."""
+        """Write a checkpoint of this process at the last record."""
         local = jax.tree.leaves(self.engine.scatter(self.last.state))
         arrays = {f"state/{k}": np.asarray(leaf) for k, leaf in enumerate(local)} | {"x_tilde": self.last.x_tilde}
         checkpoint.save(folder, self.step, arrays, {"identity": asdict(self.identity), "rows": self.last.rows})
@@ -136,7 +136,7 @@ class Recorder:
         return [*METRICS, *(one.name for one in self.own)]
 
     def advance(self, until: int, move: tuple[int, int] | None) -> None:
-        """Run to the next record; `move` is a (step, node) before it that x_tilde becomes."""
+        """Run to the next record; `move` is a (step, node) on the way whose iterate x_tilde becomes."""
         x_tilde, seconds, step = self.last.x_tilde, self.last.rows[-1]["seconds"], self.step
         state = None if self.last.state is None else self.engine.scatter(self.last.state)
         for stop in sorted({until, *(move or ())[:1]}):
@@ -152,7 +152,7 @@ class Recorder:
         self._record(until, gathered.x, gathered, x_tilde, seconds)
 
     def _record(self, step: int, x: np.ndarray, state: Any, x_tilde: np.ndarray, seconds: float) -> None:
-        with np.errstate(all="ignore"):  # a run that diverges has values that are not finite, and its status says so
+        with np.errstate(all="ignore"):  # a diverging run has values that are not finite; its status says so
             mean = x.mean(axis=0)
             values, grads = self.engine.evaluate(np.vstack([mean, x]) if self.at_nodes else mean[None])
             seen = Snapshot(
@@ -172,10 +172,10 @@ class Recorder:
         self.last = Record([*self.last.rows, row], x, x_tilde, state)
 
     def diverged(self) -> bool:
-        """Whether the last loss says that the run has gone wrong."""
+        """Whether the run has diverged, by the loss of the last record."""
         return diverged(self.loss, self.last.rows[0]["loss"])
 
     def trace(self, status: Status, message: str = "") -> Trace:
-        """What was recorded."""
+        """The trace of all records."""
         rows, x, x_tilde, state = self.last
         return Trace(pd.DataFrame(rows), x, x_tilde, status, self.identity, message, self.compiling, state, self.own)

@@ -1,4 +1,4 @@
-"""When a run records: a number of points over its steps or its gradients, or steps that the user lists."""
+"""The steps at which a run records: a number of points over its steps or gradients, or steps that the user lists."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from peerdescent.runs.costs import Costs
 
 
 class Grid(NamedTuple):
-    """When to record: `points` of them, spread evenly or logarithmically over the run.
+    """When to record: at `points` points, spread evenly or logarithmically over the run.
 
-    Without `stationarity` a record evaluates F and its gradient at one point instead of n + 1; that column is empty.
+    Without `stationarity`, that column is empty, and a record evaluates F and its gradient at 1 point, not at n + 1.
     """
 
     points: int = 100
@@ -24,7 +24,7 @@ class Grid(NamedTuple):
 
 
 def recording_steps(record: int | Grid | Iterable[int], steps: int, costs: Costs | None = None) -> list[int]:
-    """The steps to record, from 0 to `steps`: the grid is over the gradients in `costs`, or else over steps.
+    """The steps to record, from 0 to `steps`. The points are spread over gradients if `costs` is given, else steps.
 
     >>> recording_steps(4, 8)
     [0, 2, 4, 6, 8]
@@ -50,7 +50,7 @@ def recording_steps(record: int | Grid | Iterable[int], steps: int, costs: Costs
         targets = np.geomspace(low, high, points)
     else:
         raise unknown("spacing", spacing, ["even", "log"])
-    # The tolerance keeps a point that a rounding error puts just above its step from moving to the next one.
+    # The tolerance prevents that a rounding error moves a point to the next step.
     targets *= 1 - 1e-12
     found = costs.reaching(targets) if costs else np.ceil(targets).astype(np.int64)
     return sorted({0, steps, *np.minimum(found, steps).tolist()})

@@ -1,7 +1,7 @@
-"""Results that are already computed, in a folder that says what they are about.
+"""A store of computed results in a folder, so that an interrupted computation can continue.
 
-A table of results is `<name>.csv`, a row a result, beside `<name>.json`, the facts that all of them share. A call with
-other facts is refused, so that no result is taken for another's.
+A table of results is `<name>.csv`, with one row per result, and `<name>.json` has the facts that hold for all of them,
+such as data and seed. A call with other facts is refused, so that results are never mixed up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Key = tuple[Any, ...]
 
 
 def key_of(values: Iterable[Any]) -> Key:
-    """The values that name a result, alike whether they come from a program or from a file.
+    """A key of a result, the same for values from a program and for the texts in a file.
 
     >>> key_of([1, None, True, "ring"]) == key_of(["1.0", "", "True", "ring"])
     True
@@ -41,7 +41,7 @@ def key_of(values: Iterable[Any]) -> Key:
 
 
 class Store:
-    """A table of results by key, `names` being the columns that make up a key; without a folder it is in memory only.
+    """A table of results by key. `names` are the columns of the key. Without a folder it is in memory only.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -58,7 +58,7 @@ class Store:
     def __init__(self, folder: Path | None, name: str, about: Mapping[str, Any], names: Sequence[str]) -> None:
         self.folder, self.name, self.names = folder, name, list(names)
         self.rows: dict[Key, dict[str, Any]] = {}
-        """Those read from the folder hold texts, as the file does."""
+        """The rows by key. Those read from the folder have texts as values."""
         if folder is None:
             return
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,15 +70,15 @@ class Store:
                     self.rows.setdefault(key_of(line[column] for column in self.names), line)
 
     def get(self, key: Iterable[Any]) -> dict[str, Any] | None:
-        """The row of a key, if there is one."""
+        """The row of a key, or None."""
         return self.rows.get(key_of(key))
 
     def add(self, row: dict[str, Any]) -> None:
-        """Enter a result, or replace it."""
+        """Add a result, or replace it."""
         self.rows[key_of(row[column] for column in self.names)] = row
 
     def save(self, order: Iterable[Key] = ()) -> None:
-        """Write all rows, those of `order` first and in that order: all of the file or nothing."""
+        """Write all rows atomically, those of `order` first and in that order."""
         if self.folder is not None and self.rows:
             wanted = [key for key in order if key in self.rows]
             rows = [self.rows[key] for key in dict.fromkeys([*wanted, *self.rows])]
@@ -86,7 +86,7 @@ class Store:
 
 
 def recall(path: Path, about: Mapping[str, Any], compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """One result in a JSON file that also says what it is about; computed again where that is something else."""
+    """The result in a JSON file if the facts `about` it are the same there; else compute and write it."""
     if path.is_file():
         known = _read(path)
         if known.get("about") == _as_json(about):
@@ -98,13 +98,13 @@ def recall(path: Path, about: Mapping[str, Any], compute: Callable[[], Mapping[s
 
 
 def _as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts as a file gives them back."""
+    """The facts as they are when read from a file."""
     loaded: dict[str, Any] = json.loads(json.dumps(dict(facts)))
     return loaded
 
 
 def _check_about(path: Path, about: dict[str, Any], what: str) -> None:
-    """Write the facts, or refuse those that differ from the ones there."""
+    """Write the facts if there are none yet; refuse facts that differ from those in the file."""
     if not path.is_file():
         table = path.with_suffix(".csv")
         require(not table.is_file(), f"{table} does not say what it is about, since {path.name} is missing: remove it")

@@ -1,4 +1,4 @@
-"""What a run leaves behind: its trace, how it ended, and the run folder they are stored in."""
+"""The trace of a run, its status, and the run folder that stores them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Identity:
-    """What makes two runs the same run; a resumed run must agree with its first part."""
+    """What identifies a run. A resumed run must have the same identity as its first part."""
 
     method: str
     problem: str
@@ -43,17 +43,17 @@ class Identity:
     precision: int | str
     engine: str
     values: str
-    """A digest of the problem's data, the weights and x_0."""
+    """A checksum of the problem's data, the weights and x_0."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What a run left: the table of records, the last recorded iterates, and how it ended.
+    """The result of a run: the table of records, the last recorded iterates, and the status.
 
-    `table` has a row a record (step, epoch, loss, grad_norm, stationarity, consensus, tracking, gradients, rounds,
-    bytes, seconds, and a column for each of `metrics`, those that the user added). `x` (n, p) are the iterates of its
-    last row and `x_tilde` (p,) is the output of Algorithm 1, uniform over all nodes and steps. `message` says where a
-    run diverged. `compile_seconds` are not in `seconds`.
+    `table` has one row per record, with the columns step, epoch, loss, grad_norm, stationarity, consensus, tracking,
+    gradients, rounds, bytes and seconds, and one for each of the user's own `metrics`. `x` (n, p) are the iterates of
+    the last row. `x_tilde` (p,) is the output of Algorithm 1, uniform over all nodes and steps. `message` says where a
+    run diverged. `seconds` exclude `compile_seconds`.
     """
 
     table: pd.DataFrame
@@ -88,7 +88,7 @@ class Trace:
         return f"Trace({self.identity.method}, {self.status}, {self.steps} steps, {values})"
 
     def summary(self) -> dict[str, Any]:
-        """Final metrics, counts, status, versions: what `summary.json` holds."""
+        """The content of `summary.json`: final metrics, costs, status and versions."""
         final = {k: v if math.isfinite(v) else None for k, v in self.table.iloc[-1].to_dict().items()}
         versions = {"peerdescent": peerdescent.__version__, "jax": jax.__version__, "python": platform.python_version()}
         device = jax.devices()[0].device_kind
@@ -105,7 +105,7 @@ class Trace:
         }
 
     def save(self, folder: str | Path) -> Path:
-        """Write `trace.csv`, `summary.json` and `checkpoint/` into a run folder, each file in one move."""
+        """Write `trace.csv`, `summary.json` and `checkpoint/` into a run folder, each file atomically."""
         folder = Path(folder)
         (folder / "checkpoint").mkdir(parents=True, exist_ok=True)
         arrays = {f"state/{i}": np.ascontiguousarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.state))}
@@ -117,7 +117,7 @@ class Trace:
 
     @staticmethod
     def load(folder: str | Path) -> Trace:
-        """The trace saved in a run folder; its `state` is a flat list, which `run(resume=...)` knows how to use."""
+        """Load the trace in a run folder. Its `state` is a flat list, which `run(resume=...)` accepts."""
         folder = Path(folder)
         for name in ("summary.json", "trace.csv", "checkpoint/state.safetensors"):
             require((folder / name).is_file(), f"{folder} is not a run folder: it has no {name}")
@@ -138,7 +138,7 @@ class Trace:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout this package runs from, or None where it is installed without one."""
+    """The git commit of the checkout that this package runs from, or None for an installation without one."""
     home = Path(__file__).resolve().parent
     if not (home.parent.parent / ".git").exists():
         return None

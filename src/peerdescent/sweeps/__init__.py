@@ -1,4 +1,4 @@
-"""Many runs: sweeps over hyperparameters, tuning grids, and tuning."""
+"""Sweeps over hyperparameters, tuning grids, and tuning."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Grids of hyperparameters: those that a user writes, and the tuning grids that parts of methods declare."""
+"""Grids of hyperparameters: those that a user gives, and the tuning grids that estimators and fusions declare."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GRIDS = ("paper", "medium", "small")
 
 
 def configurations_of(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """All combinations of a mapping's lists, or the mappings of a list, checked to have the same parameters."""
+    """The configurations of a grid: all combinations of a mapping's lists, or a list of mappings with equal keys."""
     if isinstance(grid, Mapping):
         axes = {name: list(values) if isinstance(values, Iterable) else [values] for name, values in grid.items()}
         for name, values in axes.items():
@@ -36,25 +36,25 @@ def configurations_of(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, 
 
 
 def plain(value: Any) -> Any:
-    """Python's own number instead of NumPy's."""
+    """A NumPy number as a Python number; other values as they are."""
     return value.item() if hasattr(value, "item") else value
 
 
 def tuning_grid(method: str, samples: float | None, size: str = "paper", **fixed: Any) -> list[dict[str, Any]]:
     """The configurations of a tuning grid for a named method, or for estimator*fusion.
 
-    Every hyperparameter that declares values for that size of grid is varied. In the paper's grid, minibatches, large
+    Every hyperparameter that declares values for this size of grid is varied. In the paper's grid, minibatches, large
     batches and the batch of gt-hsgd at t = 0 are from {1, 4, 8, ..., 1024}; periods are m/20b, m/19b, ..., m/b, 2m/b,
     ..., 20m/b, rounded and at least 1.
 
     Args:
-        method: Its name.
-        samples: m, the samples a node holds; None where they never end.
+        method: The name of the method.
+        samples: m, the samples per node; None for an infinite stream.
         size: "paper", "medium" or "small".
-        fixed: Hyperparameters that are not varied: `batch=1` makes gt-hsgd that of Algorithm 1.
+        fixed: Hyperparameters that are not varied. With `batch=1`, gt-hsgd is Algorithm 1 of the paper.
 
     Returns:
-        A list of mappings from hyperparameters to values.
+        The configurations, as mappings from hyperparameters to values.
 
     >>> [len(tuning_grid(name, 2442)) for name in ("gt-hsgd", "gt-dsgd", "d-get")]
     [11000, 110, 42900]
@@ -73,12 +73,12 @@ def tuning_grid(method: str, samples: float | None, size: str = "paper", **fixed
     axes |= {name: (value,) for name, value in fixed.items()}
 
     def rank(name: str) -> tuple[bool, bool, bool]:
-        """The step size first, then other numbers, then sizes."""
+        """The order of hyperparameters: the step size first, then other numbers, then sizes."""
         parameter = declared[name]
         return parameter.role == "", parameter.kind == Kind.size, not parameter.is_traced
 
     order = sorted(axes, key=rank)
     rows = [dict(zip(order, values, strict=True)) for values in itertools.product(*(axes[name] for name in order))]
-    # Values in units of others, such as periods in parts of an epoch.
+    # Some grids are relative to other values: periods, for example, are fractions of an epoch.
     scaled = {name: p.scaled for name, p in declared.items() if name in axes and name not in fixed and p.scaled}
     return [row | {name: scale(row[name], row, samples) for name, scale in scaled.items()} for row in rows]

@@ -1,4 +1,4 @@
-"""The table of a sweep by configuration: means over seeds, which are done for every seed, and the best of them."""
+"""Statistics of a sweep's table over seeds: the mean of each configuration, and the best configuration."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def parameters(table: pd.DataFrame) -> list[str]:
 
 
 def summary(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
-    """A row a configuration: its hyperparameters, the mean of `by` over seeds, `done` and `diverged`.
+    """One row per configuration: its hyperparameters, the mean of `by` over seeds, `done` and `diverged`.
 
-    `done` is whether it is done for every seed of the table, `diverged` whether it diverged with any. A configuration
+    `done` is whether it is done for every seed of the table, `diverged` whether it diverged for any. A configuration
     that is listed twice counts once. Rows are in the order of the table.
 
     >>> table = pd.DataFrame({"alpha": [1, 1, 2], "seed": [0, 1, 0], "loss": [0.5, 0.7, 0.4], "status": "done"})
@@ -35,7 +35,7 @@ def summary(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
     measured = [name for name in table.columns if name in ("loss", "grad_norm") or name.startswith("loss@")]
     if by not in measured:
         raise unknown("value", by, measured)
-    # As text, since hyperparameters may be None, or of several types.
+    # As text, since values may be None or have different types, which pandas cannot group by.
     configuration, _ = pd.factorize(np.array([repr(row) for row in table[names].to_numpy().tolist()], dtype=object))
     rows = pd.DataFrame(
         {
@@ -47,7 +47,7 @@ def summary(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
             "diverged": (table["status"] == Status.diverged).to_numpy(),
         }
     )
-    # Of two rows of one configuration and seed the finished one counts.
+    # Of two rows with the same configuration and seed, a finished one counts.
     rows = rows.sort_values("done", ascending=False, kind="stable").drop_duplicates(["configuration", "seed"])
     each = rows.groupby("configuration").agg({"place": "min", "value": "mean", "done": "sum", "diverged": "any"})
     done = each["done"] == table["seed"].nunique()
@@ -56,9 +56,9 @@ def summary(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
 
 
 def best(table: pd.DataFrame, by: str = "loss") -> dict[str, Any]:
-    """The hyperparameters of the configuration with the smallest `by`, the mean over seeds where there are several.
+    """The hyperparameters of the configuration with the smallest mean of the column `by` over seeds.
 
-    A configuration that diverged or was interrupted with any seed is left out.
+    Configurations that diverged or were interrupted for any seed are left out.
     """
     each = summary(table, by)
     done = each.loc[each["done"], by]
@@ -67,7 +67,7 @@ def best(table: pd.DataFrame, by: str = "loss") -> dict[str, Any]:
 
 
 def _given(column: pd.Series, place: int) -> Any:
-    """A value as it was given: where a column has empty cells, pandas makes floats of integers, and NaN of None."""
+    """A value as it was in the grid. In a column with empty cells, pandas has turned integers to float, None to NaN."""
     value = column.tolist()[place]
     if isinstance(value, float) and column.isna().any():
         return None if math.isnan(value) else int(value) if value.is_integer() else value
@@ -75,9 +75,9 @@ def _given(column: pd.Series, place: int) -> Any:
 
 
 def levels(column: pd.Series) -> tuple[np.ndarray, list[str]]:
-    """The place of each row's value among all values of a hyperparameter, and what these are called.
+    """The index of each row's value among the sorted distinct values of a column, and labels of these values.
 
-    Numbers come first and in order. They are written with six digits, or with as many as it takes to tell them apart.
+    Numbers come first. Labels have six digits, or more if they would otherwise be equal.
 
     >>> places, names = levels(pd.Series([10, 0.1, None, 10]))
     >>> places.tolist(), names
@@ -101,11 +101,11 @@ def levels(column: pd.Series) -> tuple[np.ndarray, list[str]]:
 def smallest(
     each: pd.DataFrame, by: str, rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The cells of a map over two hyperparameters, given a `summary` and the cell (row, column) of each configuration.
+    """The cells of a heat map, given a `summary` and the cell (row, column) of each configuration.
 
     Returns:
-        The smallest mean over the finished configurations of each cell, NaN where there is none; and whether a cell is
-        without one because all of its configurations diverged.
+        For each cell, the smallest mean of its finished configurations, NaN if there are none; and whether there are
+        none because all its configurations diverged.
     """
     done, diverged = each["done"].to_numpy(), each["diverged"].to_numpy()
     cells, gone = np.full(shape, np.inf), np.zeros(shape, dtype=bool)

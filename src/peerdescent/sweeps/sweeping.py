@@ -55,21 +55,31 @@ def sweep(
     progress: Any = None,
     out: str | Path | None = None,
 ) -> pd.DataFrame:
-    """Run many configurations of a method and return a table, one row a configuration (and seed).
+    """Run many configurations of a method at equal gradient cost.
 
-    `method` is a function such as `peer.methods.gt_hsgd` or a name such as "gt-hsgd". `grid` maps parameters to lists
-    of values, all combinations of which are run, or is a list of mappings, one a configuration. The budget, `steps` or
-    `epochs`, is counted for each configuration by itself: all are compared at equal gradient cost. `at` lists epochs
-    (or steps, with `steps`) whose losses are asked for as well. `seed` is one seed, or several: then each
-    configuration is run with each. All configurations of one seed see the same samples.
+    All configurations with the same seed get the same samples. A configuration that diverges is stopped, and the others
+    go on. Ctrl-C returns the table so far, in which unfinished configurations have the status `interrupted`.
 
-    The row of a configuration has its hyperparameters, `seed`, `steps` and `epoch` reached, `loss@...` for each of
-    `at`, the last `loss` and `grad_norm`, `status`, and the `precision` of its arithmetic: float32 or float64, or tf32
-    where `precision="tf32"` allowed reduced matrix products. What diverges is stopped and said to be; the rest goes on.
+    Args:
+        method: A function such as `peer.methods.gt_hsgd`, or a name such as "gt-hsgd".
+        grid: A mapping from hyperparameters to lists of values, of which all combinations are run; or a list of
+            mappings, one per configuration.
+        problem: The problem.
+        network: The network.
+        steps: The length of each configuration's run in iterations. Give either `steps` or `epochs`.
+        epochs: The length as a budget of gradients per node, in passes over the local data.
+        at: Epochs (with `steps`, steps) at which the loss is recorded as well.
+        x0: The starting point, (p,) or (n, p); by default the problem's, else zeros.
+        seed: One seed, or several, with each of which every configuration is run.
+        precision: 32 or 64, or "tf32" for float32 with reduced precision in matrix products, if the device has that.
+        progress: True, False, None (a bar on a terminal only), or an object with `begin`, `update` and `end`.
+        out: A folder to which the table is written as it grows. An unfinished sweep of the same configurations there
+            is continued.
 
-    `out` is a folder where the table is saved as it grows; if it holds an unfinished sweep of the same configurations,
-    that one is continued. Ctrl-C returns the table so far, with status `interrupted` where a configuration was not
-    finished.
+    Returns:
+        A table with one row per configuration and seed: the hyperparameters, `seed`, the `steps` and `epoch` reached,
+        `loss@...` for each of `at`, the last `loss` and `grad_norm`, `status`, and `precision` (float32, float64 or
+        tf32).
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -137,11 +147,11 @@ def sweep(
         bar.update(table.done, table.best)
         waiting: set[Future[list[_End]]] = {pool.submit(finish, piece) for piece in pieces}
         while waiting:
-            # A limited wait, so that Ctrl-C is seen at once.
+            # The wait has a limit, so that Ctrl-C takes effect at once.
             ready, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
             for end in (end for future in ready for end in future.result()):
                 table.fill(members[end.member][0], *end[1:])
-            # Writing takes longer as the table grows, and should never take more than a part of the time.
+            # Writing takes longer as the table grows, so write so rarely that it takes at most a tenth of the time.
             if ready and time.monotonic() - saved > 10 * table.save_seconds:
                 table.save()
                 saved = time.monotonic()
@@ -158,18 +168,18 @@ def sweep(
 
 
 class _End(NamedTuple):
-    """What became of a member of a fleet."""
+    """The result of a member of a fleet."""
 
     member: int
     steps: int
     status: Status
     losses: list[float]
-    """At every mark, NaN at those that it did not reach; the last is that of its last step."""
+    """The losses at all marks, NaN at those that it did not reach; the last entry is the loss of its last step."""
     norm: float
 
 
 def _ends(fleet: Fleet, piece: np.ndarray, alive: np.ndarray, first: float, count: int) -> Iterator[_End]:
-    """What became of each member of a piece; nothing for those that `alive` stopped."""
+    """The result of each member of a piece, except of those that were stopped by `alive`."""
     losses = {k: np.full(count, np.nan) for k in piece.ravel().tolist()}
     ends: list[_End] = []
     for seen in fleet.follow(piece, alive):
@@ -191,12 +201,12 @@ def _ends(fleet: Fleet, piece: np.ndarray, alive: np.ndarray, first: float, coun
 
 
 def _short(value: Any) -> str:
-    """A number as short as it can be told from others."""
+    """A number as short text."""
     return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 def _cores() -> int:
-    """How many this process may use."""
+    """The number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -218,12 +228,12 @@ def _marks(
     epochs: float | None,
     at: Sequence[float],
 ) -> list[tuple[tuple[int, ...], Any]]:
-    """For each configuration the steps at which it is looked at, the last one its end, and its gradients by steps."""
+    """For each configuration its marks, of which the last is its last step, and its gradients by number of steps."""
     limit = steps if steps is not None else epochs
     require(list(at) == sorted(set(at)), f"at = {list(at)}: must increase")
     for value in at:
         require(limit is None or 0 < value <= limit, f"at = {list(at)}: must lie above 0 and within the budget {limit}")
-    # Real numbers do not change what a method costs: configurations that differ in nothing else share the costs.
+    # Real numbers do not change the costs of a method, so configurations that differ in those alone share costs.
     found: dict[Any, tuple[tuple[int, ...], Any]] = {}
     result = []
     for one in built:

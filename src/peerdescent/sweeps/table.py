@@ -1,4 +1,4 @@
-"""The table of a sweep: rows that are finished and rows to come, in the order of the grid."""
+"""The table of a sweep: finished rows and rows still to be computed, in the order of the grid."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Configuration(NamedTuple):
     """One configuration of a sweep."""
 
     values: dict[str, Any]
-    """The hyperparameters that the grid gives."""
+    """The hyperparameters, as in the grid."""
     method: Method
     marks: tuple[int, ...]
-    """The steps at which its loss is asked for; the last one is its end."""
+    """The steps at which its loss is recorded; the last one is its end."""
     gradients: Callable[[Any], Any]
-    """The gradients that a node has spent by a step."""
+    """The gradients that a node has computed, as a function of the step."""
 
 
 class Rows:
-    """The rows of a sweep, by configuration and seed; a configuration that is in the grid twice is run once."""
+    """The rows of a sweep, by configuration and seed. A configuration that is in the grid twice is run once."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Rows:
 
     @property
     def done(self) -> int:
-        """The steps of all configurations that are finished."""
+        """The total number of steps of all finished configurations."""
         return sum(self.configurations[k].marks[-1] for key, (k, _) in self.first.items() if key in self.store.rows)
 
     @property
@@ -70,13 +70,13 @@ class Rows:
         return min((float(row["loss"]) for row in rows if row["status"] == Status.done), default=float("nan"))
 
     def members(self) -> list[tuple[tuple[int, int], Member]]:
-        """The configurations that are still to be run."""
+        """The configurations that have no result yet."""
         left = [one for key, one in self.first.items() if key not in self.store.rows]
         chosen = [self.configurations[k] for k, _ in left]
         return [(one, Member(own.method, one[1], own.marks)) for one, own in zip(left, chosen, strict=True)]
 
     def fill(self, one: tuple[int, int], steps: int, status: Status, losses: list[float], norm: float) -> None:
-        """Enter what became of a configuration; the last of the losses is that of its last step."""
+        """Set the result of a configuration; the last of the losses is that of its last step."""
         self.store.add(self._row(one, steps, status, losses, norm))
 
     def has(self, one: tuple[int, int]) -> bool:
@@ -84,7 +84,7 @@ class Rows:
         return self.keys[one] in self.store.rows
 
     def frame(self) -> pd.DataFrame:
-        """All rows, those without a result as interrupted."""
+        """The table of all rows; those without a result have the status `interrupted`."""
         nothing = [float("nan")] * (len(self.asked) + 1)
         rows = []
         for one in self.wanted:
@@ -122,5 +122,5 @@ class Rows:
 
 
 def _number(value: Any) -> float:
-    """A number of a row, where an empty cell is NaN."""
+    """A number in a cell; NaN for an empty cell."""
     return float("nan") if value == "" else float(value)

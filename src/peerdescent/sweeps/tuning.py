@@ -1,4 +1,4 @@
-"""Tuning: search a grid of configurations, then run the winner on samples that did not choose it."""
+"""Tuning: search a grid of configurations, then run the winner with other seeds."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from peerdescent.sweeps.sweeping import sweep
 
 SEARCHES = ("grid", "halving")
 KEPT = 3
-"""Halving keeps one in so many of its configurations, and gives them as many times the epochs."""
+"""The factor of successive halving: each rung has 1/3 of the configurations of the rung before, with 3 times the
+epochs."""
 RUNGS = 3
 JUDGES = 1001
-"""What is added to the seed for those that choose between finalists, so that they are not among the fresh ones."""
+"""Offset of the seeds that choose between finalists, so that they differ from those on which the winner is run."""
 
 
 class Tuned(NamedTuple):
-    """What `tune` found."""
+    """The result of `tune`."""
 
     selector: str
     """The winner, as `name[parameter=value,...]`."""
@@ -38,9 +39,9 @@ class Tuned(NamedTuple):
     loss: float
     """Its loss in the search."""
     table: pd.DataFrame
-    """The table of `sweep`, all configurations; after halving, each with the epochs it was given."""
+    """The table of `sweep` for all configurations; after halving, each with the epochs of its last rung."""
     fresh: pd.DataFrame
-    """The winner on fresh seeds, a row a seed."""
+    """The winner with other seeds, one row per seed."""
 
 
 def tune(
@@ -59,17 +60,30 @@ def tune(
     progress: Any = None,
     out: str | Path | None = None,
 ) -> Tuned:
-    """The configuration of a method with the smallest loss after `epochs`, found with `seed`.
+    """Find the configuration of a method with the smallest loss after `epochs`.
 
-    `method` is a name such as "gt-hsgd"; parameters that are given, as in "gt-hsgd[batch=1]", are not tuned. `grid` is
-    "paper", "medium" or "small", or whatever `sweep` takes. `search` is "grid", which gives every configuration all
-    epochs, or "halving": a ninth of the epochs for all, a third for the best third, all of them for the best ninth.
-    The winner is then run on `seeds` other seeds, since the one that chose it flatters it. With `finalists` above 1 so
-    many of the best are first run on five more seeds, and the one with the smallest mean wins: one seed favours
-    methods with large grids, and lucky last steps.
+    The search uses one seed. The winner is then run with other seeds, since its loss in the search is biased by the
+    choice. Ctrl-C raises KeyboardInterrupt, after finished configurations have been saved.
 
-    `out` is a folder for the tables; an interrupted search is continued from there. Ctrl-C raises KeyboardInterrupt,
-    after what is finished has been saved.
+    Args:
+        method: A name such as "gt-hsgd", or a selector such as "gt-hsgd[batch=1]", whose parameters are not tuned.
+        problem: The problem.
+        network: The network.
+        grid: "paper", "medium" or "small" for a grid that the method declares, or a grid as for `sweep`.
+        search: "grid" runs every configuration for all epochs. "halving" runs all for a ninth of the epochs, the best
+            third for a third, and the best ninth for all.
+        epochs: The length of a run as a budget of gradients, in passes over the local data.
+        at: Epochs at which the loss is recorded as well.
+        seed: The seed of the search.
+        seeds: With how many other seeds the winner is run.
+        finalists: If above 1, so many of the best are run with five more seeds, and the smallest mean wins. A single
+            seed favours large grids and lucky last steps.
+        precision: As for `sweep`.
+        progress: As for `sweep`.
+        out: A folder for the tables. An interrupted search there is continued.
+
+    Returns:
+        The winner, the table of the search, and the winner's results with the other seeds.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -139,7 +153,7 @@ def _given(grid: Any, fixed: dict[str, Any]) -> list[dict[str, Any]]:
 def _halving(
     configurations: list[dict[str, Any]], epochs: float, searched: Any, folder: Path | None
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[dict[str, Any]]]:
-    """The table of all, that of the last rung, and who was on it."""
+    """Successive halving: the table of all configurations, that of the last rung, and the configurations on it."""
     left = configurations
     tables: list[pd.DataFrame] = []
     for rung in range(RUNGS):

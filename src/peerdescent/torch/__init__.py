@@ -1,4 +1,4 @@
-"""PyTorch models over processes that share no data."""
+"""Decentralized training of PyTorch models, with one process per node."""
 
 import lazy_loader
 

@@ -1,7 +1,7 @@
-"""PyTorch models over processes that share no data: an optimizer that runs a method's own text at this process's node.
+"""An optimizer for PyTorch models. It runs any method, with one process per node and without shared data.
 
-A vector is one flat tensor of all trainable parameters, `mix` is sends to neighbours, and the sample of a step is its
-closure, evaluated wherever the estimator asks, each time from the same random state and the same buffers.
+A vector is one flat tensor of all trainable parameters, and `mix` exchanges vectors with neighbours. The sample of a
+step is its closure. The estimator may evaluate it at several points, each time from the same random state and buffers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["DecentralizedOptimizer"]
 
 
 class Surroundings(NamedTuple):
-    """What an evaluation reads and changes besides parameters: random states of CPU and GPU, buffers of the model."""
+    """What an evaluation reads and changes besides parameters: random states of CPU and GPU, and the buffers."""
 
     cpu: Tensor
     gpu: Tensor | None
@@ -58,7 +58,7 @@ class Flat:
         )
 
     def read(self) -> Tensor:
-        """The parameters (p,), a copy."""
+        """A copy of the parameters (p,)."""
         return torch.cat([p.detach().reshape(-1) for p in self.trained])
 
     def write(self, x: Tensor) -> None:
@@ -67,20 +67,20 @@ class Flat:
             p.detach().copy_(piece.view_as(p))
 
     def surroundings(self) -> Surroundings:
-        """A copy of them as they are."""
+        """A copy of the current random states and buffers."""
         gpu = torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
         return Surroundings(torch.get_rng_state(), gpu, [b.detach().clone() for b in self.model.buffers()])
 
-    def restore(self, kept: Surroundings) -> None:
-        """Make them what they were."""
-        torch.set_rng_state(kept.cpu)
-        if kept.gpu is not None:
-            torch.cuda.set_rng_state(kept.gpu, self.device)
-        for buffer, value in zip(self.model.buffers(), kept.buffers, strict=True):
+    def restore(self, saved: Surroundings) -> None:
+        """Restore random states and buffers."""
+        torch.set_rng_state(saved.cpu)
+        if saved.gpu is not None:
+            torch.cuda.set_rng_state(saved.gpu, self.device)
+        for buffer, value in zip(self.model.buffers(), saved.buffers, strict=True):
             buffer.detach().copy_(value)
 
     def evaluate(self, x: Tensor, closure: Callable[[], Any]) -> tuple[Any, Tensor]:
-        """What the closure returns at x, and the gradient (p,); zero where the loss does not depend on a parameter."""
+        """The closure's value at x, and its gradient (p,), zero for parameters that the loss does not depend on."""
         self.write(x)
         self.forget()
         with torch.enable_grad():
@@ -95,16 +95,16 @@ class Flat:
         return value, torch.cat([grad.detach().reshape(-1) for grad in found])
 
     def forget(self) -> None:
-        """No gradient is left in the model: it might be that of another point."""
+        """Remove the gradients from the model, since they may be of another point."""
         for p in self.trained:
             p.grad = None
 
 
 class Net:
-    """The five verbs in iteration t, for one node and the batch that a closure holds.
+    """The five verbs in iteration t, for one node and the batch of a closure.
 
-    The evaluation at x_t counts, or the first where there is none: its loss is returned, and what it did to random
-    state and buffers stays. What any other did is undone.
+    A step returns the loss of the evaluation at x_t, and keeps its changes to random states and buffers. If there is no
+    evaluation at x_t, the first one counts. Changes by other evaluations are undone.
     """
 
     def __init__(self, model: Flat, links: Links, closure: Callable[[], Any], t: int) -> None:
@@ -114,10 +114,10 @@ class Net:
         self.after: Surroundings | None = None
 
     def sample(self, batch: int) -> Surroundings:
-        """The closure, of whatever batch it is, and where all its evaluations start from."""
+        """The random states and buffers from which all evaluations of the closure start; its batch has any size."""
         require(
             self.before is None,
-            "the method draws two samples in one step, and a closure holds one: use a method that draws one a step",
+            "the method draws two samples in one step, and a closure holds one: use a method that draws one per step",
         )
         self.before = self.model.surroundings()
         return self.before
@@ -131,39 +131,42 @@ class Net:
         return grad
 
     def full_grad(self, x: Tensor) -> Tensor:
-        """Not known from one batch; the optimizer has refused methods that ask."""
+        """An error: a closure has one batch only. The optimizer refuses methods with exact gradients beforehand."""
         raise ValueError("a closure knows one batch, not all data of a node: use a method without exact gradients")
 
     def mix(self, x: Tensor) -> Tensor:
-        """One round with the neighbours."""
+        """One round of communication with the neighbours."""
         return self.links.mix(self.t, x)
 
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """One side or the other."""
+        """Call one of the two functions."""
         return then() if self.t % period == 0 else otherwise()
 
-    def leave(self, x: Tensor, kept: Surroundings | None) -> None:
-        """End the step at x, and in these surroundings if there were any evaluations."""
+    def leave(self, x: Tensor, saved: Surroundings | None) -> None:
+        """End the step: set the parameters to x, and restore `saved` if there is any."""
         self.model.write(x)
         self.model.forget()
-        if kept is not None:
-            self.model.restore(kept)
+        if saved is not None:
+            self.model.restore(saved)
 
 
 class DecentralizedOptimizer(torch.optim.Optimizer):
-    """Train a model in processes that hold their own data and talk to their neighbours in a network, one a node.
+    """Train a model in several processes, one per node, which have their own data and communicate with neighbours.
 
-    `model` is any `nn.Module` whose trainable parameters are of one type and on one device, `method` any estimator and
-    fusion without exact gradients, `network` of as many nodes as there are processes. All start from the parameters
-    and buffers of rank 0. `step(closure)` performs one iteration and returns the loss of the batch at the current
-    parameters. `lr` in the parameter group is the method's step size, and its other numbers are there by name, so
-    schedules work. The batch is the closure's: batch sizes in the method mean nothing here.
+    All processes start from the parameters and buffers of rank 0. `step(closure)` performs one iteration of the method,
+    and returns the loss of the batch at the current parameters. The parameter group has the method's step size as `lr`
+    and its other numbers by name, so schedules work. The batch is the closure's: batch sizes in the method are ignored.
 
-    Each process makes as many steps as the others, and saves and loads its own `state_dict`, with the model's.
+    All processes must make the same number of steps. Each saves and loads its own `state_dict`, along with the model's.
+
+    Args:
+        model: A module whose trainable parameters have one type and are on one device.
+        method: A composed method without exact gradients.
+        network: A network with as many nodes as there are processes.
 
     >>> import torch.distributed as dist
     >>> import peerdescent as peer
-    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # torchrun has more of them
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # `torchrun` starts several
     >>> model, network = nn.Linear(2, 1), peer.Network([[1.0]])
     >>> optimizer = DecentralizedOptimizer(model, peer.methods.gt_hsgd(alpha=0.05, beta=0.05), network)
     >>> inputs, targets = torch.eye(2), torch.ones(2, 1)
@@ -196,8 +199,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         )
         check_network(method, network)
         self.flat, self.method, self.rate = Flat(model), method, rate
-        # The tree of a method's state, and those of its leaves that are neither x nor always equal to an earlier one.
-        self.structure, self.twins, self.kept = does.structure, does.twins, sorted(set(does.twins) - {0})
+        # The structure of the method's state, and the leaves to store: those that equal neither x nor an earlier leaf.
+        self.structure, self.aliases, self.distinct = does.structure, does.aliases, sorted(set(does.aliases) - {0})
         self.links, self.agreed = Links(network), False
         require(
             self.links.device.type in ("cpu", self.flat.device.type),
@@ -231,14 +234,15 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
     @property
     def bytes_sent(self) -> int:
-        """What this process has handed to its neighbours for mixing."""
+        """The bytes that this process has sent to its neighbours for mixing."""
         return self.links.sent
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One iteration of the method on the batch of `closure`, which returns its loss; that loss, before the step.
+        """Perform one iteration of the method on the batch of `closure`; returns the loss before the step.
 
-        The closure may be evaluated at the previous parameters too, from the same random state and buffers; it may call
-        `backward` itself. A step that fails leaves parameters, buffers and random state as they were.
+        The closure returns the loss of its batch, and may call `backward` itself. It may also be evaluated at the
+        previous parameters, from the same random state and buffers. A step that fails restores parameters, buffers and
+        random state.
         """
         require(closure is not None, "step() needs a closure: step(lambda: criterion(model(inputs), targets))")
         assert closure is not None
@@ -254,12 +258,12 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 raise
             net.leave(state.x, net.after)
         leaves = jax.tree.leaves(state)
-        kept = {str(k): leaves[k] for k in self.kept}
-        self.state[self.flat.trained[0]] = {"step": t + 1, "rank": self.links.rank, **kept}
+        saved = {str(k): leaves[k] for k in self.distinct}
+        self.state[self.flat.trained[0]] = {"step": t + 1, "rank": self.links.rank, **saved}
         return net.loss
 
     def _method(self, t: int) -> Method:
-        """The method with the numbers that stand in the parameter group."""
+        """The method with the numbers of the parameter group."""
         group = self.param_groups[0]
         numbers = {name: group["lr" if name == self.rate else name] for name in self.method.numbers}
         if not self.agreed:
@@ -267,16 +271,16 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             self.agreed = True
         rate = float(numbers[self.rate])
         require(0 <= rate < math.inf, f"lr = {rate}: must be finite and not negative")
-        # As a tensor it passes for a number not known yet, and schedules may end at 0, where no method would start.
+        # A tensor is not checked against the declared range: schedules may end at 0, which no method accepts.
         return self.method.replace(**{**numbers, self.rate: torch.tensor(rate, dtype=torch.float64)})
 
     def _unpack(self, held: dict[str, Any], x: Tensor) -> Any:
         """The method's state, with x as the model has it."""
-        known = {0: x, **{k: held[str(k)] for k in self.kept}}
-        return jax.tree.unflatten(self.structure, [known[k] for k in self.twins])
+        known = {0: x, **{k: held[str(k)] for k in self.distinct}}
+        return jax.tree.unflatten(self.structure, [known[k] for k in self.aliases])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where this process's node was when it called `state_dict`; load the model's own beside it."""
+        """Continue from a `state_dict` of this process. The model's own `state_dict` has to be loaded as well."""
         name, rank = state_dict["param_groups"][0].get("method"), state_dict["state"].get(0, {}).get("rank")
         require(
             name == self.method.name,
@@ -290,7 +294,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self.agreed = False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refused: the parameters are one vector, alike in all processes, from the start."""
+        """Refused: the parameters are one vector, of the same length in all processes, from the start."""
         require(
             not self.param_groups,
             "add_param_group: the parameters are one vector for all processes; make a new optimizer when they change",
@@ -298,9 +302,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
     def average_parameters(self) -> dict[str, Any]:
-        """The consensus model, as a `state_dict` for the model: means over all processes, who must all call this.
+        """The consensus model, a mean over all processes, as a `state_dict` for the model. All processes must call it.
 
-        Trained parameters and real buffers are averaged; whatever else the model holds is this process's own.
+        Trained parameters and floating-point buffers are averaged; other entries are those of this process.
         """
         averaged = {}
         for name, value in self.flat.model.state_dict(keep_vars=True).items():

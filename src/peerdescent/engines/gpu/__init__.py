@@ -1,4 +1,4 @@
-"""Sweeps on a GPU by a hand-written kernel; README.md says what it needs and when it pays."""
+"""Sweeps on a GPU by a hand-written kernel; README.md says what it needs and when it is faster."""
 
 import lazy_loader
 

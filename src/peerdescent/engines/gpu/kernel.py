@@ -1,17 +1,17 @@
-"""Sweeps on a GPU: one thread block a configuration, one kernel for all steps between two records.
+"""Sweeps on a GPU: one thread block per configuration, one kernel for all steps between two records.
 
-A step launches a dozen kernels when XLA runs it, and a small configuration keeps a GPU busy for less time than a launch
-takes. Here a block runs its configuration's iterations by itself, with sizes, periods and seeds as data, so that all
-configurations of a method share one program and none waits for another. The method's own text is traced into the
-kernel, as into any other engine's program; vectors are tiles (nodes, columns).
+When XLA runs a step it launches a dozen kernels, and the work of a small configuration takes less time than a launch.
+Here a thread block runs all iterations of its configuration. Sizes, periods and seeds are data, so all configurations
+of a method share one program, and none waits for another. The method's own code is traced into the kernel. Vectors are
+tiles (nodes, columns).
 
-An iteration has two phases. First the gradients: the method's outline says at which vectors of its state it will ask
-for gradients, and on which samples. Then the method itself. A state whose vectors are
-one tile each stays in registers from step to step; wider ones are in memory and done a block of columns at a time,
-which is sound since all else that a method does is the same for every column.
+An iteration has two phases: first the gradients, then the rest of the method. The method's outline says at which
+vectors of its state it takes gradients, and on which samples. If vectors are one tile each, the state stays in
+registers from step to step. Wider vectors are in memory and processed one block of columns at a time, which is correct
+since the rest of a method treats all columns alike.
 
-It is for linear models of moderate size over a network that does not change; `supports` says so. `fleet.Fleet` does
-the rest, and is the reference this one is tested against.
+The kernel is for linear models of moderate size over a static network; `supports` checks that. `fleet.Fleet` runs
+everything else, and is the reference that the kernel is tested against.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from peerdescent.problems.problem import Problem
 from peerdescent.problems.regression import Logistic, Nonzeros
 
 MOST_NODES, MOST_COLUMNS = 64, 1024
-"""Beyond these the plain program is the better one: a tile outgrows registers, or a vector takes many of them."""
+"""Beyond these the plain program is faster: a tile does not fit into registers, or a vector takes many tiles."""
 
 AT_ONCE, FEW = 8192, 64
-"""Configurations of a piece, where memory allows; a smaller one is filled up to one of these, since each size is
-compiled by itself."""
+"""The most configurations of a piece, if memory allows, and the size of a small piece. Pieces are padded to one of
+these, since each size is compiled separately."""
 
 SLICES = 8
-"""Launches between two marks: in between, progress is told and a stop is seen."""
+"""Launches between two marks. Between launches, progress is reported and an interruption takes effect."""
 
 
 def supports(method: Method, problem: Problem, network: Network, dtype: Any) -> bool:
-    """Whether this engine can run the method: a linear model of moderate size, and gradients asked for at its state."""
+    """Whether the kernel can run the method: a linear model of moderate size, and gradients at vectors of the state."""
     fits = problem.nodes <= MOST_NODES and problem.dimension <= MOST_COLUMNS and network.period == 1
     dense = isinstance(problem.oracle, Logistic) and not isinstance(problem.data.rows, Nonzeros)
     if not (fits and dense and dtype == np.float32 and method.parts):
         return False
-    # Sizes are data in the kernel: a method that does more with them than ask for samples cannot have it.
+    # Sizes are data in the kernel, so it cannot run a method that uses them for anything but samples.
     open_sizes = {name: INTEGER for name, value in method.sizes.items() if value is not None}
     try:
         does = outline(method.replace(**open_sizes))
@@ -65,12 +65,12 @@ def supports(method: Method, problem: Problem, network: Network, dtype: Any) -> 
 
 
 class Shape(NamedTuple):
-    """All that shapes the kernel, with the shapes of its arguments."""
+    """What determines the compiled kernel, besides the shapes of its arguments."""
 
     method: Method
     oracle: Logistic
     structure: Any
-    twins: tuple[int, ...]
+    aliases: tuple[int, ...]
     calls: tuple[int, ...]
     slots: int
     nodes: int
@@ -82,9 +82,9 @@ class Shape(NamedTuple):
 def _launch(
     shape: Shape, start: bool, ints: Any, floats: Any, rows: Any, weights: Any, held: Any, leaves: list[jax.Array]
 ) -> list[jax.Array]:
-    """Run each configuration from its step to its next mark, or its iteration 0; `leaves` are (c, nodes, columns)."""
+    """Run each configuration from its step to its next mark, or iteration 0; `leaves` are (c, nodes, columns)."""
     count, tall, width = leaves[0].shape
-    kept = sorted(set(shape.twins))
+    distinct = sorted(set(shape.aliases))
     whole_numbers, reals = _names(shape.method)
 
     def kernel(*refs: Any) -> None:
@@ -96,19 +96,19 @@ def _launch(
         values |= {name: floats[c, k] for k, name in enumerate(reals)}
         method = shape.method.replace(**values)
         keys = {call: ints[c, 2 + k].astype(jnp.uint32) for k, call in enumerate(shape.calls)}
-        by_leaf = [outs[kept.index(twin)] for twin in shape.twins]
+        by_leaf = [outs[distinct.index(alias)] for alias in shape.aliases]
         world = World(
             rows, weights[...], size, strength[...], scratch, by_leaf, keys, shape.oracle, shape.nodes, shape.held,
             (lambda: None) if shape.interpreted else triton.debug_barrier,
         )  # fmt: skip
         act = method.init if start else method.step
-        # At the start there is one vector, x_0, which lies where x will.
-        given = Leaf(0) if start else jax.tree.unflatten(shape.structure, [Leaf(k) for k in shape.twins])
+        # In iteration 0 there is one vector, x_0, in the place of x.
+        given = Leaf(0) if start else jax.tree.unflatten(shape.structure, [Leaf(k) for k in shape.aliases])
         asked = recorded(act, given)[0].events
 
         def after(tiles: list[jax.Array], net: Net) -> list[jax.Array]:
             state = act(tiles[0] if start else jax.tree.unflatten(shape.structure, tiles), net)
-            return [jax.tree.leaves(state)[leaf] for leaf in kept]
+            return [jax.tree.leaves(state)[leaf] for leaf in distinct]
 
         def in_memory(t: jax.Array, _: Any) -> None:
             fetch(world, t, asked)
@@ -125,7 +125,7 @@ def _launch(
             world.barrier()
 
         def in_registers(t: jax.Array, tiles: list[jax.Array]) -> list[jax.Array]:
-            own = tiles[:1] if start else [tiles[kept.index(twin)] for twin in shape.twins]
+            own = tiles[:1] if start else [tiles[distinct.index(alias)] for alias in shape.aliases]
             return after(own, Net(world, 0, t, fetched(world, t, asked, own)))
 
         if world.blocks > 1:
@@ -158,34 +158,34 @@ def _launch(
 
 
 def _warps(tall: int, width: int) -> int:
-    """Warps of a block: 16 numbers of a tile for each thread, and at most 8, so that each has registers enough."""
+    """Warps per block: one per 16 x 32 numbers of a tile, and at most 8, so that threads have enough registers."""
     return 8 if tile_width(width) < width else int(np.clip(tall * width // 512, 1, 8))
 
 
 INTEGER, REAL = object(), object()
-"""Stand where a number of that kind is still to be filled in."""
+"""Placeholders for a number of that kind."""
 
 
 def _open(method: Method) -> dict[str, Any]:
-    """The hyperparameters left open in the kernel's method, with their kinds."""
+    """Placeholders for the hyperparameters that are data in the kernel."""
     return {name: value for name, value in method.parameters.items() if value is INTEGER or value is REAL}
 
 
 def _names(pattern: Method) -> tuple[list[str], list[str]]:
-    """Which of them are whole numbers, and which are not, in the order in which the kernel gets them."""
+    """The names of those that are whole numbers, and of the others, in the order of the kernel's arguments."""
     kinds = _open(pattern)
     whole, real = (sorted(name for name, v in kinds.items() if v is kind) for kind in (INTEGER, REAL))
     return whole, real
 
 
 def _pattern(method: Method) -> Method:
-    """The method with its numbers and its sizes left open: what all configurations of one kernel share."""
+    """The method without its numbers and sizes. Methods with equal patterns share one kernel."""
     kinds = {name: INTEGER if method.declared[name].is_whole else REAL for name in method.numbers}
     return method.replace(**kinds, **{name: INTEGER for name, value in method.sizes.items() if value is not None})
 
 
 class Kernel(Fleet):
-    """A fleet whose members need not march in step: each has its own sizes, steps and seed."""
+    """A fleet whose members run independently: each has its own sizes, steps and seed."""
 
     def __init__(self, members: list[Member], problem: Problem, network: Network, x0: np.ndarray, dtype: Any) -> None:
         super().__init__(members, problem, network, x0, dtype)
@@ -196,16 +196,16 @@ class Kernel(Fleet):
         size = jnp.ones(tall, jnp.int32).at[:n].set(self.data.size)
         strength = jnp.zeros(tall, dtype).at[:n].set(self.data.numbers)
         self.common = rows, weights, (size, strength)
-        # Five vectors of state and three of gradients are the most that a method of ours needs.
+        # The named methods need at most five vectors of state and three of gradients.
         memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 1 << 33)
-        self.room = int(np.clip(memory // 2 // (8 * tall * width * np.dtype(dtype).itemsize), 1, AT_ONCE))
+        self.capacity = int(np.clip(memory // 2 // (8 * tall * width * np.dtype(dtype).itemsize), 1, AT_ONCE))
         self.start = jnp.zeros((tall, width), dtype).at[:n, :p].set(self.x0)
         self.plain: set[int] = set()
-        """The members that the plain program runs."""
+        """The numbers of the members that the plain program runs."""
 
     def pieces(self, workers: int = 1) -> list[np.ndarray]:
-        """As many together as memory allows, the longest first; those that the plain program runs faster are its."""
-        # Thousands of members have few patterns, and the kernel's are made from those.
+        """Pieces as large as memory allows, the longest runs first; for the kernel or for the faster plain program."""
+        # Thousands of members have few patterns, so the kernel's patterns are computed once for each of those.
         by_pattern: dict[Method, list[int]] = {}
         for k, member in enumerate(self.members):
             by_pattern.setdefault(member.method.pattern, []).append(k)
@@ -227,15 +227,15 @@ class Kernel(Fleet):
         self.plain = {int(k) for piece in found for k in piece.ravel()}
         for numbers in alike.values():
             numbers.sort(key=lambda k: -self.members[k].marks[-1])
-            found += [np.array([numbers[k : k + self.room]]) for k in range(0, len(numbers), self.room)]
+            found += [np.array([numbers[k : k + self.capacity]]) for k in range(0, len(numbers), self.capacity)]
         return found
 
     def follow(self, piece: np.ndarray, alive: np.ndarray) -> Iterator[Seen]:
-        """Run a piece from mark to mark; members that are no longer alive stand still."""
+        """Run a piece from mark to mark. Members that are no longer alive are not advanced."""
         if piece[0, 0] in self.plain:
             yield from super().follow(piece, alive)
             return
-        size = FEW if len(piece[0]) <= FEW else self.room
+        size = FEW if len(piece[0]) <= FEW else self.capacity
         real = np.arange(max(size, len(piece[0]))) < len(piece[0])
         own = np.where(real, np.resize(piece[0], len(real)), piece[0][0])
         members = [self.members[k] for k in own]
@@ -245,7 +245,7 @@ class Kernel(Fleet):
         assert isinstance(self.problem.oracle, Logistic)
         n, p = self.problem.nodes, self.problem.dimension
         shape = Shape(
-            _pattern(method), self.problem.oracle, does.structure, does.twins, calls, does.slots, n,
+            _pattern(method), self.problem.oracle, does.structure, does.aliases, calls, does.slots, n,
             self.problem.data.rows.shape[1], jax.default_backend() == "cpu",
         )  # fmt: skip
         names = _names(shape.method)
@@ -264,7 +264,7 @@ class Kernel(Fleet):
             )
 
         steps = real.astype(int)
-        leaves = [jnp.tile(self.start, (len(members), 1, 1)) for _ in set(does.twins)]
+        leaves = [jnp.tile(self.start, (len(members), 1, 1)) for _ in set(does.aliases)]
         leaves = launch(True, 0 * steps, steps, leaves)
         for mark in range(marks.shape[1]):
             since = steps
@@ -287,7 +287,7 @@ def _means(x: jax.Array, nodes: int, columns: int) -> jax.Array:
 
 @partial(jax.jit, static_argnums=1)
 def _first_words(seeds: jax.Array, call: int) -> jax.Array:
-    """What `node_keys` adds a node's number to."""
+    """The first word of the keys of `node_keys`, without the node's number."""
     zero = jnp.zeros((), jnp.int32)
     return jax.vmap(lambda seed: jax.random.key_data(node_keys(seed, zero, zero, call))[0])(seeds)
 

@@ -1,4 +1,4 @@
-"""What happens inside one block of the GPU kernel: vectors are tiles (nodes, columns), and here are their verbs."""
+"""The code inside one thread block of the GPU kernel: gradients and the five verbs on tiles (nodes, columns)."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from peerdescent.problems.keys import scaled, words
 from peerdescent.problems.regression import Logistic
 
 WHOLE = 128
-"""The widest vector that is one tile and stays in registers."""
+"""The most columns of a vector that is one tile and stays in registers."""
 
 COLUMNS = 64
-"""Columns of a tile of wider ones."""
+"""Columns of a tile of wider vectors."""
 
 TOGETHER, TOGETHER_IN_MEMORY = 4, 8
-"""Samples of a larger minibatch whose rows are read together, so that the wait for one hides that for the others."""
+"""Samples of a minibatch whose rows are read together, so that their memory latencies overlap."""
 
 
 class World(NamedTuple):
-    """What a block has at hand: arrays in memory, scalars, and the shapes of tiles."""
+    """What a block has access to: arrays in memory, scalars, and the shapes of tiles."""
 
     rows: Any
     """All rows, (n m, columns)."""
     weights: jax.Array
-    """W (nodes, nodes), zero where nodes are padding."""
+    """W (nodes, nodes), zero for nodes that are padding."""
     size: Any
-    """How many rows each node holds (nodes,)."""
+    """The number of rows of each node (nodes,)."""
     strength: jax.Array
     scratch: Any
-    """Gradients (1, slots, nodes, columns)."""
+    """Memory for gradients (1, slots, nodes, columns)."""
     leaves: list[Any]
     """The state, (1, nodes, columns) each."""
     keys: dict[int, jax.Array]
-    """The first word of a node's key less its number, by call."""
+    """The first word of a node's key minus the node's number, by call."""
     oracle: Logistic
     nodes: int
     held: int
     barrier: Callable[[], None]
-    """All threads of the block see what the others wrote."""
+    """Makes what a thread wrote visible to all threads of the block."""
 
     @property
     def tall(self) -> int:
-        """Nodes of a tile, some of them padding."""
+        """Rows of a tile: the nodes, and padding."""
         return int(self.size.shape[0])
 
     @property
     def blocks(self) -> int:
-        """How many tiles side by side make a vector."""
+        """The number of tiles of a vector."""
         return int(self.rows.shape[1]) // self.wide
 
     @property
@@ -65,7 +65,7 @@ class World(NamedTuple):
 
 
 def tile_width(width: int) -> int:
-    """Columns of a tile, for vectors of that width, a power of two."""
+    """Columns of a tile, for vectors of this width; a power of two."""
     return width if width <= WHOLE else COLUMNS
 
 
@@ -75,7 +75,7 @@ def columns(world: World, block: Any) -> Any:
 
 
 def fetch(world: World, t: jax.Array, asked: list[Any]) -> None:
-    """Compute the gradients that an iteration needs, those on one sample together, into scratch memory."""
+    """Compute the gradients of an iteration into scratch memory, those on the same sample together."""
     for together in _groups(asked):
         if isinstance(together, Either):
             due = t % together.period == 0
@@ -90,7 +90,7 @@ def fetch(world: World, t: jax.Array, asked: list[Any]) -> None:
 
 
 def fetched(world: World, t: jax.Array, asked: list[Any], state: list[jax.Array]) -> dict[int, jax.Array]:
-    """The same where a vector is one tile: the state is in registers, and so are the gradients, by slot."""
+    """The gradients of an iteration by slot, for vectors of one tile: state and gradients are in registers."""
     found: dict[int, jax.Array] = {}
     for together in _groups(asked):
         if isinstance(together, Either):
@@ -113,7 +113,7 @@ def fetched(world: World, t: jax.Array, asked: list[Any], state: list[jax.Array]
 
 
 def _groups(asked: list[Any]) -> Iterator[Any]:
-    """Gradients on one sample together, and what depends on the iteration by itself."""
+    """The events in groups: gradients on the same sample are one group, and each `Either` is one of its own."""
     waiting: list[Any] = [event for event in asked if isinstance(event, Gradient | Either)]
     while waiting:
         first = waiting.pop(0)
@@ -127,18 +127,18 @@ def _groups(asked: list[Any]) -> Iterator[Any]:
 
 
 class Rows(NamedTuple):
-    """The samples of one gradient."""
+    """The rows that a gradient averages over."""
 
     count: Any
-    """How many each node has at most."""
+    """The largest number of rows of a node."""
     row: Callable[[jax.Array], jax.Array]
-    """The rows that all nodes have as their sample number j (nodes,)."""
+    """From j, the numbers of the rows that are sample j of each node (nodes,)."""
     slope: Callable[[jax.Array, jax.Array], jax.Array]
-    """The slopes of the loss (nodes,) at sample j and its margins, over the count; zero beyond a node's last."""
+    """From j and margins, the slopes of the loss at sample j (nodes,), divided by the count; zero past the last one."""
 
 
 def _drawn(world: World, t: jax.Array, sample: Any) -> Rows:
-    """A minibatch, or all samples."""
+    """The rows of a minibatch, or all rows."""
     node = lax.broadcasted_iota(jnp.int32, (world.tall,), 0)
     real, size = node < world.nodes, world.size[...]
     start = jnp.where(real, node, 0) * world.held
@@ -162,7 +162,7 @@ def _drawn(world: World, t: jax.Array, sample: Any) -> Rows:
 def _in_registers(
     world: World, t: jax.Array, together: list[Gradient], points: list[jax.Array], some: int
 ) -> list[jax.Array]:
-    """Gradients where a vector is one tile, `some` samples at a time: rows are read once."""
+    """Gradients for vectors of one tile, `some` samples at a time. Each row is read once."""
     drawn = _drawn(world, t, together[0].sample)
 
     def add(q: jax.Array, sums: list[jax.Array]) -> list[jax.Array]:
@@ -177,7 +177,7 @@ def _in_registers(
 
 
 def _into_memory(world: World, t: jax.Array, together: list[Gradient], some: int) -> None:
-    """The same where a vector is several tiles: first the slopes of `some` samples, then what they add to each tile."""
+    """Gradients for vectors of several tiles: first the slopes of `some` samples, then their sum in each tile."""
     drawn = _drawn(world, t, together[0].sample)
 
     def add(q: jax.Array, _: Any) -> None:
@@ -213,16 +213,16 @@ def _into_memory(world: World, t: jax.Array, together: list[Gradient], some: int
 
 
 class Net:
-    """The five verbs in iteration t over a tile (nodes, columns), where gradients are there already, by slot."""
+    """The five verbs in iteration t on a tile (nodes, columns). Gradients are already computed, by slot."""
 
     def __init__(self, world: World, block: Any, t: jax.Array, found: dict[int, jax.Array] | None = None) -> None:
         self.world, self.block, self.t, self.found, self.slots = world, block, t, found, Calls()
 
     def sample(self, batch: Any) -> None:
-        """Drawn already."""
+        """None: samples are drawn when gradients are computed."""
 
     def grad(self, x: jax.Array, sample: Any) -> jax.Array:
-        """The part of the data, fetched, and that of the regulariser."""
+        """The gradient of the data term, computed before, plus that of the regulariser."""
         world, slot = self.world, self.slots.take()
         found = self.found[slot] if self.found else world.scratch[0, slot, :, columns(world, self.block)]
         if world.oracle.regulariser is None:
@@ -230,15 +230,15 @@ class Net:
         return found + world.strength[:, None] * world.oracle.regulariser(x)[1]
 
     def mix(self, x: jax.Array) -> jax.Array:
-        """W x, in float32 proper."""
+        """W x, in full float32 precision."""
         return jnp.dot(self.world.weights, x, precision=lax.Precision.HIGHEST)
 
     def full_grad(self, x: jax.Array) -> jax.Array:
-        """Fetched in the same way."""
+        """As `grad`: the gradients are computed before."""
         return self.grad(x, None)
 
     def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """One side or the other; they share their slots."""
+        """One branch or the other; both use the same slots."""
         slot, ends = self.slots.next, []
 
         def side(thunk: Callable[[], Any]) -> Any:
