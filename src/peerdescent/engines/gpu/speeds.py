@@ -42,8 +42,8 @@ no smaller batch; by an estimate from steps and batches the paper's grid of d-ge
 def plain_is_faster(columns: int, batch: int, steps: Sequence[int]) -> bool:
     """Whether the plain program runs configurations of one combination of sizes faster, compilation included.
 
-    This is for methods whose steps all cost the same. `steps` are those of each configuration: in the kernel each takes its own time, while in the plain program all of
-    them run as long as the longest.
+    This is for methods whose steps all cost the same. `steps` are those of each configuration: in the kernel each takes
+    its own time, while in the plain program all of them run as long as the longest.
 
     >>> plain_is_faster(123, 1, [36_000] * 1000), plain_is_faster(477, 1, [200_000] * 1100)
     (False, True)
