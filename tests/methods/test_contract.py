@@ -27,7 +27,7 @@ DIRECTED = ("directed-exponential", "one-peer")
 CELLS = [  # three networks for every fusion, those that need a symmetric W included
     (fusion, network)
     for fusion in FUSIONS
-    for network in ("ring", *(("star", "taking turns") if FUSIONS[fusion].symmetric else DIRECTED))
+    for network in ("ring", *(("star", "taking turns") if FUSIONS[fusion].needs.symmetric else DIRECTED))
 ]
 STEPS = 6
 
@@ -43,7 +43,7 @@ def problems():
 
 
 @pytest.mark.parametrize("network", DIRECTED)
-@pytest.mark.parametrize("fusion", [name for name in FUSIONS if FUSIONS[name].symmetric])
+@pytest.mark.parametrize("fusion", [name for name in FUSIONS if FUSIONS[name].needs.symmetric])
 def test_fusions_that_need_symmetry_refuse_other_networks(fusion, network, problems):
     with pytest.raises(ValueError, match="needs a symmetric weight matrix"):
         peer.run(cell("sgd", fusion), problems["quadratic"], NETWORKS[network], steps=STEPS)

@@ -35,7 +35,7 @@ def cases(nodes, topologies=tuple(NETWORKS)):
         network = peer.Network(NETWORKS[topology](nodes))
         for name, entry in peer.methods.METHODS.items():
             method = entry.build(**({"period": 7} if "period" in entry.build().parameters else {}))
-            if network.is_symmetric or not method.parts[1].symmetric:
+            if network.is_symmetric or not method.needs.symmetric:
                 yield f"{name} {topology}", method, problem, network
 
 

@@ -33,7 +33,7 @@ def cases():
     for topology in ("ring", "directed-exponential", "one-peer-exponential"):
         network = peer.Network(peer.topology.build(topology, NODES))
         for method in built:
-            if network.is_symmetric or not method.parts[1].symmetric:
+            if network.is_symmetric or not method.needs.symmetric:
                 yield f"{method.name} {topology}", method, network
 
 

@@ -54,6 +54,8 @@ def speedup(table: pd.DataFrame, slopes: pd.DataFrame, curves: pd.DataFrame) -> 
     for index, (epsilon, own) in enumerate(table.groupby("epsilon", sort=False)):
         for graph, line in own.groupby("topology", sort=False):
             slope = slopes.query("topology == @graph and epsilon == @epsilon").iloc[0]
+            if np.isnan(slope["slope"]):  # too few sizes reached this epsilon
+                continue
             interval = f"{slope['slope']:.2f} [{slope['low']:.2f}, {slope['high']:.2f}]"
             label = rf"$\epsilon$ = {epsilon:g}, {graph}: slope {interval}"
             style = _style(index) | ({"linestyle": "-"} if graph == first else {"linestyle": ":", "markersize": 9})
