@@ -9,6 +9,7 @@ import pytest
 import peerdescent as peer
 from peerdescent import estimators, fusions
 from peerdescent.methods import METHODS, parse
+from peerdescent.methods.parameters import step_size
 
 SIGNATURES = {
     "dsgd": ["alpha", "batch"],
@@ -141,7 +142,7 @@ def test_parts_with_a_shared_parameter_are_refused():
 
     @dataclass(frozen=True)
     class greedy(estimators.sgd):
-        alpha: float = 0.1
+        alpha: float = step_size(0.1)
 
     with pytest.raises(ValueError, match=r"greedy and tracking both have a parameter .*'alpha'.*: rename it"):
         peer.compose(greedy(), fusions.tracking())

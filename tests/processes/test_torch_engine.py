@@ -254,7 +254,7 @@ def _rows(told):
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({}, "engine processes runs one process a node, and there is none: start it with torchrun --nproc-per-node"),
+        ({}, "engine processes runs one process per node, and there is none: start it with torchrun --nproc-per-node"),
         ({"RANK": "one"}, "RANK = 'one': must be a whole number; torchrun sets it"),
         ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1"}, "MASTER_ADDR is not set"),
         (
@@ -280,5 +280,5 @@ def test_without_pytorch_the_engine_says_so(monkeypatch):
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ValueError, match="engine processes needs PyTorch, which is not installed: pip install torch"):
+    with pytest.raises(ValueError, match="engine processes needs torch, which is not installed: pip install torch"):
         connect("processes")

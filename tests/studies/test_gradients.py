@@ -144,7 +144,7 @@ def test_what_is_measured_is_not_measured_again(folders, copies):
 
 def test_measurements_of_another_problem_are_not_taken_for_ones_own(copies, monkeypatch):
     """The table of gaps says which problem they are of."""
-    with pytest.raises(ValueError, match=r"another table of gaps: spread is 1\.0 here and was 0\.0 there"):
+    with pytest.raises(ValueError, match=r"gaps.csv is about something else: spread is 1\.0 here and was 0\.0 there"):
         study.speedup("tiny", copies["speedup"], spread=1.0)
     with monkeypatch.context() as patch:
         patch.setattr(study, "NOISE", 2.0)

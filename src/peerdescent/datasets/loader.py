@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from sklearn.preprocessing import MinMaxScaler, maxabs_scale, normalize
+from sklearn.preprocessing import maxabs_scale, normalize
 
 from peerdescent.datasets import formats
 from peerdescent.datasets.cache import Table, cache_folder, cached, fingerprint
@@ -184,8 +184,10 @@ def _float32(features: Features, unit: float, name: str) -> Features:
 
 
 def _min_max(features: Features, name: str) -> Features:
+    """Every column in [0, 1], by its range."""
     if isinstance(features, np.ndarray):
-        return MinMaxScaler(copy=False, clip=True).fit_transform(features)
+        features -= features.min(axis=0)
+        return maxabs_scale(features, copy=False)
     low = features.min(axis=0).toarray().ravel()
     worst = int(np.argmin(low))
     require(
@@ -193,7 +195,7 @@ def _min_max(features: Features, name: str) -> Features:
         f"{name} is sparse, and scale=True would fill column {worst}, whose smallest value is {low[worst]:g}: "
         "pass scale=False, or load a dense copy",
     )
-    # A column whose smallest value is above 0 has no implicit zeros, so the shift may apply to stored values alone.
+    # A column whose smallest value is above 0 has no zeros to keep.
     features.data -= low[features.indices]
     return csr_array(maxabs_scale(features, copy=False))
 

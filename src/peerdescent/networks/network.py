@@ -35,12 +35,14 @@ class Network:
 
     Args:
         graph: One of
+
             - a networkx graph, where an edge j -> i means that j sends to i. Self-loops, edge weights and parallel
               edges are ignored. Nodes labelled 0..n-1 keep their numbers; others are numbered in the graph's order;
             - a weight matrix: an array, nested lists or a SciPy sparse array;
             - a sequence of those on the same nodes, for a time-varying network: W_t = matrices[t % period].
         weights: The rule that gives a graph its weights; None for a matrix. With d_i the number of neighbours of i,
             and with the diagonal such that each row sums to 1:
+
             - "lazy": w_ij = 1 / (2 max(d_i, d_j)), for undirected graphs;
             - "metropolis": w_ij = 1 / (1 + max(d_i, d_j)), for undirected graphs;
             - "equal": w_ij = 1 / (1 + max d), for undirected graphs, and for directed graphs in which every node has

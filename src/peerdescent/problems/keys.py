@@ -26,7 +26,7 @@ def node_keys(seed: jax.Array, nodes: jax.Array, draw: jax.Array, call: int = 0)
     return jax.random.wrap_key_data(jnp.stack([first, second], axis=-1), impl="threefry2x32")
 
 
-@partial(jax.jit, static_argnames="batch", inline=True)
+@partial(jax.jit, static_argnums=2, inline=True)
 def below(key: jax.Array, size: jax.Array, batch: int) -> jax.Array:
     """`batch` integers (batch,), uniform below `size`, with replacement."""
     first, second = jax.random.key_data(key)
