@@ -158,8 +158,8 @@ def test_grids_in_units_of_other_parameters():
 def test_no_name_of_a_parameter_stands_elsewhere():
     """No code outside estimators, fusions and named methods has the name of a hyperparameter.
 
-    Exceptions: the theory of GT-HSGD and its commands are about alpha, beta and b_0, and alpha is also matplotlib's
-    name of transparency.
+    Exceptions: the theory of GT-HSGD and its commands are about alpha, beta and b_0; alpha is also matplotlib's name of
+    transparency, and a network has a period too.
     """
     names = {name for kind in PARTS.values() for name in declared(kind)}
     home = Path(peer.__file__).parent
