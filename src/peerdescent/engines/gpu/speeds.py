@@ -1,7 +1,7 @@
 """How long many configurations take on a GPU, by the plain program and by the kernel: what routing rests on.
 
-Measured on one NVIDIA H200 with gt-hsgd, 20 nodes and float32 (benchmarks/results/gpu_masked.md). Another GPU shifts
-all of these together, so that the comparison still serves.
+Measured on one NVIDIA H200 with gt-hsgd, 20 nodes, float32 and 1,024 configurations (benchmarks/results/gpu_step.md).
+Another GPU shifts all of these together, so that the comparison still serves.
 """
 
 from __future__ import annotations
@@ -11,22 +11,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-BATCHES = (1, 4, 16, 64, 256, 1024)
-
 
 class Speeds(NamedTuple):
-    """Microseconds a step and configuration for `BATCHES`, where there are many configurations."""
+    """Microseconds for one step of one configuration, at some batch sizes."""
 
+    batches: tuple[int, ...]
     kernel: tuple[float, ...]
     plain: tuple[float, ...]
 
 
 SPEEDS = {
-    64: Speeds((0.017, 0.033, 0.086, 0.357, 1.35, 5.51), (0.027, 0.040, 0.045, 0.067, 0.148, 0.464)),
-    128: Speeds((0.034, 0.064, 0.180, 0.698, 2.77, 10.8), (0.058, 0.084, 0.093, 0.121, 0.239, 0.729)),
-    512: Speeds((0.292, 0.429, 0.622, 1.81, 6.55, 24.8), (0.198, 0.279, 0.327, 0.402, 0.766, 2.20)),
+    128: Speeds((1, 32, 256), (0.043, 0.416, 2.94), (0.0722, 0.1375, 0.326)),
+    1024: Speeds((1, 256), (0.352, 8.75), (0.230, 1.38)),
 }
-"""By the largest number of columns."""
+"""By the largest number of columns: measured at 123 and at 477."""
 
 FILLS = 350
 """Configurations below which the kernel takes no less time: they do not fill the GPU."""
@@ -49,7 +47,8 @@ def plain_is_faster(columns: int, batch: int, steps: Sequence[int]) -> bool:
     (False, True)
     """
     known = SPEEDS[min((width for width in SPEEDS if columns <= width), default=max(SPEEDS))]
-    kernel, plain = (np.exp(np.interp(np.log(batch), np.log(BATCHES), np.log(speeds))) for speeds in known)
+    at = np.log(batch), np.log(known.batches)
+    kernel, plain = (np.exp(np.interp(*at, np.log(speeds))) for speeds in (known.kernel, known.plain))
     by_kernel = kernel * max(sum(steps), FILLS * max(steps))
     by_plain = max(steps) * max(plain * len(steps), LAUNCH) + COMPILE * 1e6
     return bool(by_plain < by_kernel)
