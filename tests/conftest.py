@@ -64,7 +64,11 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="module", autouse=True)
 def _programs(request):
     """How programs are compiled here and in children; none are left by a module that ends with much memory in use."""
-    quickly = PROFILE == "fixed" and request.path.parent.name in COMPILED_QUICKLY
+    quickly = (
+        PROFILE == "fixed"
+        and request.path.parent.name in COMPILED_QUICKLY
+        and not getattr(request.module, "OPTIMISED", False)
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(quickly).lower())
         jax.config.update("jax_disable_most_optimizations", quickly)

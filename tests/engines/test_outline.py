@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
 import peerdescent as peer
 from peerdescent.engines.outline import Drawn, Either, Gradient, Mix, flat, outline
+from small import assert_close, small_logistic
 
 
 def test_the_outline_of_gt_hsgd():
@@ -57,3 +60,31 @@ def test_numbers_in_a_state_made_by_hand_are_noticed():
 def test_other_arithmetic_is_refused():
     with pytest.raises(ValueError, match=r"custom does more than \+, -, \* and / with its vectors"):
         outline(peer.Method(lambda x, net: (x,), lambda s, net: (s[0] @ s[0],)))
+
+
+class Delayed(NamedTuple):
+    x: object
+    a: object
+    b: object
+    c: object
+    d: object
+
+
+def test_leaves_that_part_two_iterations_later_are_told_apart():
+    """After iteration 0 all four memories are v_0; a and b are equal after iteration 1 too, and then no more."""
+
+    def init(x, net):
+        v = net.grad(x, net.sample(1))
+        return Delayed(net.mix(x) - 0.1 * v, v, v, v, v)
+
+    def step(s, net):
+        c, d = net.grad(s.x, net.sample(1)), net.grad(s.x, net.sample(1))
+        return Delayed(net.mix(s.x) - 0.1 * (2 * s.a - s.b), s.c, s.d, c, d)
+
+    method, network = peer.Method(init, step, "delayed"), peer.Network(peer.topology.ring(6))
+    assert outline(method).aliases == (0, 1, 2, 3, 4)
+    fast, slow = (
+        peer.run(method, small_logistic(), network, steps=8, precision=64, record=1, engine=engine).x
+        for engine in ("stacked", "debug")
+    )
+    assert_close(fast, slow)

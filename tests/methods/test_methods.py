@@ -88,7 +88,7 @@ def test_replace_and_equality():
         ("gt-hsgd[alpa=1]", "unknown parameter of gt-hsgd 'alpa': did you mean 'alpha'"),
         ("sgd*tracking[beta=1]", r"unknown parameter of sgd\*tracking 'beta'"),
         ("gt-hsgd[alpha]", "'alpha' in 'gt-hsgd\\[alpha\\]' is not of the form parameter=value"),
-        ("gt-hsgd[alpha=x]", "alpha = 'x': must be a number, true, false or none"),
+        ("gt-hsgd[alpha=x]", "alpha = x: must be a positive finite number"),
         ("gt-hsgd[alpha=0.5", "is not of the form name"),
         ("gt-hsgd[alpha=-1]", "alpha = -1: must be a positive finite number"),
         ("gt-hsgd[alpha=0]", "alpha = 0: must be a positive finite number"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -188,3 +189,51 @@ def test_ranges_read_well():
     assert shown["large"] == "a whole number of at least 1 or none"
     assert shown["kind"] == "one of plain, fancy"
     assert declared(every_kind)["fast"].kind == Kind.switch
+
+
+def test_a_choice_is_read_from_a_selector(monkeypatch):
+    @dataclass(frozen=True)
+    class picky(Part):
+        kind: str = choice("plain", "plain", "heavy")
+
+        def init(self, x, net):
+            return net.grad(x, net.sample(1)), ()
+
+        def step(self, x, memory, net):
+            return self.init(x, net)
+
+    monkeypatch.setitem(ESTIMATORS, "picky", picky)
+    method = peer.methods.parse("picky*consensus[kind=heavy]")
+    assert method.parameters["kind"] == "heavy"
+    assert peer.methods.parse(str(method)) == method
+    with pytest.raises(ValueError, match="unknown kind 'hevy': did you mean 'heavy'"):
+        peer.methods.parse("picky*consensus[kind=hevy]")
+
+
+@pytest.mark.parametrize("value", [0.1 + 5j, Decimal("-0.1"), np.True_, (0.1,), "x"])
+def test_what_is_no_real_number_is_refused(value):
+    with pytest.raises(ValueError, match="must be a positive finite number"):
+        peer.methods.dsgd(alpha=value)
+
+
+def test_one_sided_ranges_read_well():
+    for field, words in (
+        (number(3.0, low=2), "a finite number of at least 2"),
+        (number(3.0, low=2, above=True), "a finite number above 2"),
+        (number(0.0, high=1), "a finite number of at most 1"),
+    ):
+        assert field.metadata["parameter"].range == words
+
+
+def test_values_that_a_table_cannot_tell_apart_are_refused():
+    def build(kind):
+        return peer.methods.dsgd(alpha={"1": 0.1, "01": 5.0}[kind])
+
+    with pytest.raises(ValueError, match="under values that a table cannot tell apart"):
+        peer.sweep(build, {"kind": ["1", "01"]}, small_logistic(), RING, steps=2)
+
+
+def test_a_smallest_eigenvalue_at_the_bound_is_not_above_it():
+    edge = peer.Network(peer.topology.ring(20), "equal")  # -1/3 up to rounding
+    with pytest.raises(ValueError, match=r"needs the smallest eigenvalue of W above -0\.333"):
+        peer.run(peer.methods.d2(), small_logistic(nodes=20), edge, steps=2)

@@ -8,6 +8,7 @@ import pytest
 import peerdescent as peer
 from small import assert_close, drawn, small_logistic, states
 
+OPTIMISED = True  # compiled as users have it
 NODES, STEPS, STRENGTH = 6, 200, 0.01
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import peerdescent as peer
 from conftest import PROBLEMS, small_logistic, small_loss
-from peerdescent.runs.metrics import METRICS
+from peerdescent.runs.metrics import METRICS, Cost
 
 RING = peer.Network(peer.topology.ring(6))
 GT = peer.methods.gt_hsgd(alpha=0.5, beta=0.1)
@@ -110,3 +110,30 @@ def test_an_error_in_a_metric_names_it():
     with pytest.raises(ZeroDivisionError) as caught:
         peer.run(GT, small_logistic(), RING, steps=2, metrics=[broken])
     assert caught.value.__notes__ == ["in metric 'broken', at step 0"]
+
+
+def test_a_metric_cannot_change_the_run():
+    def spread(x_mean, x, problem):
+        x -= x_mean
+        return abs(x).max()
+
+    with pytest.raises(ValueError, match="read-only"):
+        peer.run(GT, small_logistic(), RING, steps=2, metrics=[spread])
+
+
+def test_a_metric_returns_one_number_and_has_a_format():
+    with pytest.raises(ValueError, match=r"the function returned an array of shape \(5,\): return one number"):
+        peer.run(GT, small_logistic(), RING, steps=2, metrics=[peer.metric(lambda m, x, p: m, "vector")])
+    with pytest.raises(ValueError, match="format = 'zz' of metric 'a'"):
+        peer.metric(largest, "a", format="zz")
+    with pytest.raises(ValueError, match="a metric is called 7: give it a text"):
+        peer.metric(largest, 7)
+    with pytest.raises(ValueError, match="metric 'a' has no function"):
+        peer.run(GT, small_logistic(), RING, steps=2, metrics=[peer.Metric("a")])
+
+
+def test_ones_own_metric_of_the_nodes_is_not_left_out_with_stationarity():
+    own = peer.Metric("worst", cost=Cost.nodes, function=lambda seen: float(seen.values[1:].max()))
+    trace = peer.run(GT, small_logistic(), RING, steps=4, record=peer.Grid(2, stationarity=False), metrics=[own])
+    assert trace.table["stationarity"].isna().all()
+    assert (trace.table["worst"] >= trace.table["loss"] - 1e-3).all()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import peerdescent as peer
-from conftest import Spy, small_logistic
+from conftest import Spy, small_logistic, small_quadratic
 from peerdescent.runs import checkpoint
 
 GT = peer.methods.gt_hsgd(alpha=0.5, beta=0.1)
@@ -60,3 +60,23 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     shutil.copytree(tmp_path, tmp_path / "copy")
     with pytest.raises(ValueError, match="cannot resume: seed is 1 here and was 0 in the earlier run"):
         run(tmp_path / "copy", seed=1)
+
+
+def test_a_checkpoint_beyond_the_length_asked_for_is_refused(tmp_path):
+    run(tmp_path)
+    with pytest.raises(ValueError, match="has 60 steps, and 20 are asked for: give as many or more, or another folder"):
+        run(tmp_path, steps=20)
+
+
+def test_a_run_that_diverged_stays_diverged(tmp_path):
+    def wild():
+        method = peer.methods.dsgd(alpha=1e6)
+        return peer.run(method, small_quadratic(), RING, steps=10, record=1, checkpoint=tmp_path)
+
+    assert wild().status == wild().status == "diverged"
+
+
+def test_with_as_many_steps_the_checkpoint_is_continued(tmp_path):
+    short = run(steps=30)
+    run(tmp_path, progress=Spy(interrupt_at=30))
+    assert np.array_equal(run(tmp_path, resume=short).x, run().x)

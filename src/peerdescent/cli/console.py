@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rich.status import Status as Spinner
     from rich.table import Table
 
+    from peerdescent.runs.metrics import Metric
+
 ROWS = 10
 """Rows of a printed trace, after the first."""
 WIDTH = 140
@@ -94,13 +96,13 @@ def result(form: str, frame: pd.DataFrame, layout: Callable[[pd.DataFrame, int],
         print(json.dumps({**head, "trace": rows} if head else rows, indent=2), flush=True)
 
 
-def trace(frame: pd.DataFrame, width: int) -> Table:
+def trace(frame: pd.DataFrame, width: int, own: Sequence[Metric] = ()) -> Table:
     """A table of about ten records of a trace."""
     chosen = sorted({round(i * (len(frame) - 1) / ROWS) for i in range(ROWS + 1)})
     columns = [str(c) for c in frame.columns if c not in ("stationarity", "tracking")]
     shown = table(*columns, numbers=columns, gap=_gap(width))
     for row in frame.iloc[chosen].to_dict("records"):
-        shown.add_row(*(cell(c, row[c]) for c in columns))
+        shown.add_row(*(cell(c, row[c], own) for c in columns))
     return shown
 
 
@@ -157,7 +159,7 @@ def title(column: str) -> str:
     return column.replace("_", " ")
 
 
-def cell(column: str, value: Any) -> str:
+def cell(column: str, value: Any, own: Sequence[Metric] = ()) -> str:
     """A value as text for a table: metrics in their own format, other numbers with six digits."""
     if isinstance(value, str):
         return value.replace(",", ", ") if column == "method" else value
@@ -167,7 +169,7 @@ def cell(column: str, value: Any) -> str:
         return "-"
     from peerdescent.runs.metrics import METRICS
 
-    known = METRICS.get(column)
+    known = METRICS.get(column) or next((one for one in own if one.name == column), None)
     form = known.format if known else ",d" if isinstance(value, int) else ".6g"
     return _human(value) if form == "B" else format(value, form)
 

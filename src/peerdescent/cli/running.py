@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,7 +85,8 @@ def run_command(
     if checkpoint and earlier and not (earlier / "summary.json").is_file():
         earlier = None  # the run was killed: there are checkpoints, but no trace
     trace = _run(selector, options, problem, network, earlier, checkpoint)
-    console.result(options.format, trace.table, console.trace, method=selector, status=trace.status)
+    shown = partial(console.trace, own=trace.metrics)
+    console.result(options.format, trace.table, shown, method=selector, status=trace.status)
     if out:
         _write(out, selector, options, trace)
     _close(trace, options)

@@ -165,6 +165,11 @@ class Outline(NamedTuple):
         return list(inside(self.step))
 
 
+def _firsts(names: list[Any]) -> tuple[int, ...]:
+    """For each name the index of the first one that is equal to it."""
+    return tuple(names.index(name) for name in names)
+
+
 @lru_cache(maxsize=4096)
 def outline(method: Method) -> Outline:
     """The outline of a method, by running its `init` and `step` on placeholders.
@@ -177,13 +182,17 @@ def outline(method: Method) -> Outline:
     try:
         start, first = recorded(method.init, Leaf(0))
         leaves, structure = jax.tree.flatten(first)
-        # Leaves that are the same vector after iteration 0, and again after iteration 1, are the same vector always.
-        _, later = recorded(method.step, first)
-        pairs = list(zip(leaves, jax.tree.leaves(later), strict=False))
-        names = [tuple(map(id, pair)) if isinstance(pair[0], Blank) else (k,) for k, pair in enumerate(pairs)]
-        aliases = tuple(names.index(name) for name in names)
-        known = [Leaf(aliases[k]) if isinstance(leaf, Blank) else leaf for k, leaf in enumerate(leaves)]
-        step, _ = recorded(method.step, jax.tree.unflatten(structure, known))
+        aliases = _firsts([id(leaf) if isinstance(leaf, Blank) else (k,) for k, leaf in enumerate(leaves)])
+        # Leaves that are equal after iteration 0 stay equal if a step makes equal ones of equal ones. Those of which it
+        # does not are told apart, until no more are.
+        while True:
+            one = {k: Leaf(k) for k in aliases}
+            known = [one[aliases[k]] if isinstance(leaf, Blank) else leaf for k, leaf in enumerate(leaves)]
+            step, later = recorded(method.step, jax.tree.unflatten(structure, known))
+            after = dict(enumerate(jax.tree.leaves(later)))
+            before, aliases = aliases, _firsts([(k, id(after.get(n))) for n, k in enumerate(aliases)])
+            if aliases == before:
+                break
     except (TypeError, AttributeError) as error:
         raise ValueError(
             f"{method.name} does more than +, -, * and / with its vectors, and a method may not: {error}"

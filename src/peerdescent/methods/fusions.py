@@ -80,8 +80,8 @@ class tracking(Part):
 class exact_diffusion(Part):
     """D2: x_1 = W(x_0 - alpha v_0); x_{t+1} = W(2 x_t - x_{t-1} - alpha(v_t - v_{t-1})).
 
-    Needs W symmetric with its smallest eigenvalue above -1/3, and constant: if W changes with t, x may grow without
-    bound. Yuan et al. 2019; Tang et al. 2018.
+    Needs W symmetric with its smallest eigenvalue above -1/3. If W changes with t, x may grow without bound.
+    Yuan et al. 2019; Tang et al. 2018.
     """
 
     alpha: float = step_size(0.1)

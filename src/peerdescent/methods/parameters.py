@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from numbers import Real
+from numbers import Number, Real
 from typing import Any
 
 from peerdescent.errors import require, unknown, whole
@@ -81,11 +81,13 @@ class Parameter:
         none = " or none" if self.optional else ""
         if self.is_whole:
             return f"a whole number of at least {self.low:g}{none}"
-        if self.high < math.inf:
+        if -math.inf < self.low and self.high < math.inf:
             return f"in {'(' if self.above else '['}{self.low:g}, {self.high:g}]{none}"
         if self.low == 0:
             return f"a {'positive' if self.above else 'non-negative'} finite number{none}"
-        return f"a finite number{none}"
+        if self.low > -math.inf:
+            return f"a finite number {'above' if self.above else 'of at least'} {self.low:g}{none}"
+        return f"a finite number{f' of at most {self.high:g}' if self.high < math.inf else ''}{none}"
 
     def check(self, name: str, value: Any) -> None:
         """Refuse a value outside the range. Values that are not known yet, such as traced ones, are not checked."""
@@ -101,7 +103,7 @@ class Parameter:
         else:
             real = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
             inside = real and self.low <= value <= self.high and not (self.above and value == self.low)
-            must = "lie " if self.high < math.inf else "be "
+            must = "lie " if self.range.startswith("in ") else "be "
             require(inside, f"{name} = {value}: must {must}{self.range}{f' ({self.note})' if self.note else ''}")
 
     def plain(self, value: Any) -> Any:
@@ -113,7 +115,8 @@ class Parameter:
 
 def is_known(value: Any) -> bool:
     """Whether a hyperparameter has a plain value: neither a traced one nor a placeholder."""
-    return value is None or isinstance(value, Real | str)
+    numpy_scalar = type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
+    return value is None or numpy_scalar or isinstance(value, Number | str | list | tuple | dict | set)
 
 
 def _declared(kind: Kind, default: Any, **more: Any) -> Any:

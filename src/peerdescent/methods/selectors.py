@@ -70,11 +70,11 @@ def _values(text: str, selector: str) -> dict[str, Any]:
         require(bool(equals), f"{item!r} in {selector!r} is not of the form parameter=value")
         key = key.replace("-", "_")
         require(key not in values, f"{key} is given twice in {selector!r}: leave one out")
-        values[key] = _value(value, key)
+        values[key] = _value(value)
     return values
 
 
-def _value(text: str, key: str) -> Any:
+def _value(text: str) -> Any:
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     for kind in (int, float):
@@ -82,7 +82,7 @@ def _value(text: str, key: str) -> Any:
             return kind(text)
         except ValueError:
             continue
-    raise ValueError(f"{key} = {text!r}: must be a number, true, false or none")
+    return text  # one of a choice; what is declared a number refuses it
 
 
 def _check_names(name: str, values: dict[str, Any], known: list[str]) -> None:

@@ -51,7 +51,7 @@ def check_network(method: Method, network: Network) -> None:
     )
     if needs.smallest_eigenvalue > -1.0:
         require(
-            network.smallest_eigenvalue > needs.smallest_eigenvalue,
+            network.smallest_eigenvalue > needs.smallest_eigenvalue + 1e-9,  # not above it by rounding alone
             f"{method.name} needs the smallest eigenvalue of W above {needs.smallest_eigenvalue:.3g}; {network.name} "
             f"has {network.smallest_eigenvalue:.3g}: use lazy weights, which keep it above 0",
         )

@@ -49,7 +49,7 @@ class Costs:
         require(
             problem.oracle.finite or not outline(method).takes_exact,
             f"{method.name} takes exact local gradients, and {problem.name} has none, since its samples never end: "
-            "use a method with a large_batch, such as d-get",
+            "use a method without exact gradients, such as d-get",
         )
         return cls(method, problem.samples, np.atleast_2d(network.degree).mean(axis=1))
 

@@ -116,6 +116,13 @@ def run(
         try:
             recorder.warm_up()
             if recorder.restore(earlier, folder):
+                require(
+                    recorder.step <= total,
+                    f"the checkpoint in {folder} has {recorder.step} steps, and {total} are asked for: give as many or "
+                    "more, or another folder",
+                )
+                if recorder.diverged():
+                    return recorder.trace(Status.diverged, f"loss {recorder.loss:g} at step {recorder.step}")
                 grid = [recorder.step, *(step for step in grid if step > recorder.step)]
             else:
                 recorder.begin(visited(seed, -1, 0, problem.nodes))

@@ -68,6 +68,13 @@ class Metric:
     """Computes the value; None for a metric that was read from a file."""
 
     def __post_init__(self) -> None:
+        require(isinstance(self.name, str) and bool(self.name), f"a metric is called {self.name!r}: give it a text")
+        try:
+            format(0.5, "" if self.format == "B" else self.format)
+        except ValueError:
+            raise ValueError(
+                f"format = {self.format!r} of metric {self.name!r}: give one such as '.3g' or '.1%'"
+            ) from None
         for attribute in ("label", "title"):
             object.__setattr__(self, attribute, getattr(self, attribute) or self.name)
 
@@ -115,9 +122,9 @@ def metric(
 
     def value(seen: Snapshot) -> float:
         if not model:
-            return float(function(seen.x_mean, seen.x, seen.problem))
+            return float(_number(function(seen.x_mean, seen.x, seen.problem)))
         unflatten = seen.problem.unflatten
-        return float(function(seen.x_mean if unflatten is None else unflatten(seen.x_mean)))
+        return float(_number(function(seen.x_mean if unflatten is None else unflatten(seen.x_mean))))
 
     return Metric(name, label, title, log, format, function=value)
 
@@ -188,10 +195,20 @@ def own_metrics(given: Iterable[Metric | Callable[..., Any]]) -> tuple[Metric, .
     )
     found = [one if isinstance(one, Metric) else metric(one) for one in given]
     names = [one.name for one in found]
+    for one in found:
+        require(
+            one.function is not None, f"metric {one.name!r} has no function: make it with peer.metric(function, name)"
+        )
     for name in names:
         require(name not in METRICS, f"metric {name!r} has the name of a column that every trace has: give another")
         require(names.count(name) == 1, f"two metrics are called {name!r}: give one of them another name")
     return tuple(found)
+
+
+def _number(value: Any) -> float:
+    shape = np.shape(value)
+    require(shape == (), f"the function returned an array of shape {shape}: return one number")
+    return value if isinstance(value, int) and not isinstance(value, bool) else float(value)
 
 
 def measure(metrics: Sequence[Metric], seen: Snapshot) -> dict[str, float]:
@@ -200,7 +217,7 @@ def measure(metrics: Sequence[Metric], seen: Snapshot) -> dict[str, float]:
     for one in metrics:
         try:
             assert one.function is not None
-            row[one.name] = one.function(seen)
+            row[one.name] = _number(one.function(seen))
         except Exception as error:
             error.add_note(f"in metric {one.name!r}, at step {seen.step}")
             raise

@@ -50,7 +50,8 @@ class Recorder:
     ) -> None:
         self.engine, self.problem, self.costs, self.dtype, self.x0 = engine, problem, costs, dtype, x0
         self.identity, self.compiling, self.own = identity, 0.0, tuple(metrics)
-        self.metrics = [one for one in (*METRICS.values(), *metrics) if stationarity or one.cost < Cost.nodes]
+        columns = [one for one in METRICS.values() if stationarity or one.cost < Cost.nodes]
+        self.metrics = [*columns, *metrics]
         self.at_nodes = any(one.cost == Cost.nodes for one in self.metrics)
         self.last = Record([], x0, x0[0], None)
 
@@ -158,11 +159,11 @@ class Recorder:
             seen = Snapshot(
                 problem=self.problem,
                 step=step,
-                x=x,
-                x_mean=mean,
-                state=state,
-                values=values,
-                grads=grads,
+                x=_read_only(x),
+                x_mean=_read_only(mean),
+                state=jax.tree.map(_read_only, state),
+                values=_read_only(values),
+                grads=_read_only(grads),
                 gradients=float(self.costs.gradients(step)),
                 rounds=int(self.costs.rounds(step)),
                 bytes=float(self.costs.vectors(step)) * self.problem.dimension * self.dtype.itemsize,
@@ -179,3 +180,12 @@ class Recorder:
         """The trace of all records."""
         rows, x, x_tilde, state = self.last
         return Trace(pd.DataFrame(rows), x, x_tilde, status, self.identity, message, self.compiling, state, self.own)
+
+
+def _read_only(a: Any) -> Any:
+    """A view that a metric cannot change: the run continues from these arrays."""
+    if not isinstance(a, np.ndarray):
+        return a
+    view = a.view()
+    view.flags.writeable = False
+    return view

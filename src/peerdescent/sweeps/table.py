@@ -47,14 +47,18 @@ class Rows:
         self.keys = {one: key_of([*configurations[one[0]].values.values(), one[1]]) for one in self.wanted}
         self.first: dict[Key, tuple[int, int]] = {}
         for one, key in self.keys.items():
-            self.first.setdefault(key, one)
+            mine, other = (configurations[k].method for k in (one[0], self.first.setdefault(key, one)[0]))
+            require(
+                mine == other or str(mine) == str(other),
+                f"the grid has {mine} and {other} under values that a table cannot tell apart: write them differently",
+            )
         self.total = sum(configurations[k].marks[-1] for k, _ in self.first.values())
         self.save_seconds = 0.0
         for key, (k, _) in self.first.items():
-            mine, there = str(configurations[k].method), self.store.rows.get(key)
+            here, there = str(configurations[k].method), self.store.rows.get(key)
             require(
-                there is None or there["method"] == mine,
-                f"{folder}/sweep.csv is about something else: a configuration is {mine} here and was "
+                there is None or there["method"] == here,
+                f"{folder}/sweep.csv is about something else: a configuration is {here} here and was "
                 f"{there and there['method']} there: give another folder",
             )
 

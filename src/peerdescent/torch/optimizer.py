@@ -195,7 +195,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         require(
             not does.takes_exact,
             f"{method.name} takes exact local gradients, and a closure knows one batch only: "
-            "use a method with a large_batch, such as d-get",
+            "use a method without exact gradients, such as d-get",
         )
         check_network(method, network)
         self.flat, self.method, self.rate = Flat(model), method, rate
