@@ -24,6 +24,7 @@ from peerdescent.networks import topology
 from peerdescent.networks.network import Network
 from peerdescent.problems.minimise import optimum
 from peerdescent.problems.problem import Problem
+from peerdescent.runs.checks import starting_point
 from peerdescent.runs.loop import run
 from peerdescent.runs.schedule import Grid
 from peerdescent.runs.store import recall
@@ -253,13 +254,16 @@ class _Work:
         """A run a seed, none of them the one that chose the winner; those in the folder are read."""
         found, length = [], self.scale.length
         self.note(f"running {selector} on {network.name}, {self.scale.seeds} seeds, {length:g} epochs")
+        values = digest(problem.data, network.arrays, starting_point(None, problem, np.dtype("float32")))
         for seed in range(1, self.scale.seeds + 1):
             options, place = self._shown(seed), self.folder / "runs" / label / f"seed-{seed}"
             place.mkdir(parents=True, exist_ok=True)
             wanted, earlier = experiment.text(options, method=selector).encode(), place / "config.toml"
             if earlier.is_file() and earlier.read_bytes() == wanted and (place / "summary.json").is_file():
-                found.append(Trace.load(place))
-                continue
+                known = Trace.load(place)
+                if known.identity.values == values:  # the same data, not only data of the same name
+                    found.append(known)
+                    continue
             record = Grid(options.record, stationarity=False)
             trace = run(
                 parse(selector), problem, network, epochs=length, seed=seed, record=record, progress=self.progress
