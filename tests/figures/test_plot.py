@@ -1,9 +1,5 @@
 import dataclasses
-import os
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,7 +7,7 @@ import pytest
 from matplotlib import image
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-import peerdescent
+import children
 from made_traces import grid, make, pixels, seeds
 from peerdescent import Network, topology
 from peerdescent import figures as plot
@@ -313,5 +309,4 @@ from peerdescent import figures as plot
 plot.drawing(Network(topology.ring(4)))
 sys.exit("matplotlib.pyplot" in sys.modules)
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(peerdescent.__file__).parents[1])}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    assert children.python("-c", code).returncode == 0
