@@ -55,10 +55,12 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
+    """Mark the slow kinds, and put them first, so that no worker ends with a long file when the others are done."""
     for item in items:
         for kind in KINDS:
             if children.TESTS / kind in item.path.parents:
                 item.add_marker(kind)
+    items.sort(key=lambda item: not any(item.get_closest_marker(kind) for kind in KINDS))
 
 
 @pytest.fixture(scope="module", autouse=True)
