@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import tempfile
+from contextlib import suppress
 
 import jax
 import numpy as np
@@ -65,7 +68,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="module", autouse=True)
 def _programs(request):
-    """How programs are compiled here and in children; none are left by a module that ends with much memory in use."""
+    """How programs are compiled here and in children."""
     quickly = (
         PROFILE == "fixed"
         and request.path.parent.name in COMPILED_QUICKLY
@@ -76,8 +79,20 @@ def _programs(request):
         jax.config.update("jax_disable_most_optimizations", quickly)
         yield
         jax.config.update("jax_disable_most_optimizations", False)
-    if memory("VmRSS") > MEMORY // 2:
+
+
+def pytest_runtest_teardown(nextitem):
+    """Drop compiled programs, which are what grows, where memory runs short: sooner at the end of a file."""
+    limit = MEMORY * 0.6 if nextitem is not None and nextitem.path == _current.get("path") else MEMORY * 0.4
+    _current["path"] = None if nextitem is None else nextitem.path
+    if memory("VmRSS") > limit:
         jax.clear_caches()
+        gc.collect()
+        with suppress(OSError, AttributeError):  # glibc keeps what was freed; other libraries have no such function
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+_current = {}
 
 
 def memory(name: str) -> int:
