@@ -2,7 +2,7 @@
 
 All are float32, draw their own samples, and take turns in one process, so that a noisy machine disturbs all alike.
 Writes `benchmarks/results/step.json` and `step.md`. With `--check` it writes nothing, and fails where a ratio to NumPy
-has fallen to about half of the one in `step.json`, unless other programs kept the machine too busy to tell.
+has fallen below half of the one in `step.json`, unless other programs kept the machine too busy to tell.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ HEADER = (
     "multiples of the floor",
 )
 
-MARGIN = 1.3
-"""`--check` wants half of the committed ratio times this.
+LEAST = 0.5
+"""The share of the committed ratio that `--check` wants.
 
-Ratios are those of best times, since other programs only ever add time: 0.65 leaves a third for what is left of the
-noise, while half fails.
+Ratios are those of best times, since other programs only ever add time. Processors differ: on some with two cores the
+ratio at batch 32 is 3.7, on others 2.4, of the same program.
 """
 
 BUSY = 0.1
@@ -285,10 +285,10 @@ def outcome(good: bool, others: float) -> str:
 def judge(batch: int, name: str, ratio: float, committed: dict[str, Any]) -> tuple[bool, str]:
     """Whether a ratio is good enough, and the sentence that says so."""
     before = committed["batches"][str(batch)][name]["faster_than_numpy"]["of_best_times"]
-    least = before / 2 * MARGIN
+    least = before * LEAST
     sentence = (
         f"batch {batch}, {LABELS[name]}: {ratio:.2f} times faster than NumPy; must be at least {least:.2f}, "
-        f"which is half of the committed {before:.2f} times {MARGIN} (best times of the repeats)"
+        f"which is half of the committed {before:.2f} (best times of the repeats)"
     )
     return ratio >= least, sentence
 

@@ -16,8 +16,8 @@ def unknown(kind: str, value: object, known: Iterable[str]) -> ValueError:
     """
     names = sorted(known)
     close = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return ValueError(f"unknown {kind} {value!r}: {hint}Known: {', '.join(names)}")
+    hint = f"did you mean {close[0]!r}? Known:" if close else "known:"
+    return ValueError(f"unknown {kind} {value!r}: {hint} {', '.join(names)}")
 
 
 def require(condition: bool, message: str) -> None:

@@ -71,6 +71,19 @@ def test_an_undeclared_field_is_refused():
         vague()
 
 
+@pytest.mark.parametrize(
+    ("tuned", "message"),
+    [
+        ({"small": (0.1,)}, "tuned has values for small: give them for paper, medium, small"),
+        (dict.fromkeys((*GRIDS, "large"), (0.1,)), "tuned has values for paper, medium, small, large: give them for"),
+        (dict.fromkeys(GRIDS, (0.1, 1.5)), r"a value of tuned = 1.5: must lie in \[0, 1\]"),
+    ],
+)
+def test_a_tuning_grid_that_would_not_be_searched_is_refused(tuned, message):
+    with pytest.raises(ValueError, match=message):
+        number(0.5, low=0, high=1, tuned=tuned)
+
+
 def test_a_fusion_says_what_it_needs():
     @dataclass(frozen=True)
     class mute(Part):
@@ -124,7 +137,7 @@ def test_a_registered_estimator_is_tuned_over_its_own_parameter(monkeypatch):
 
     @dataclass(frozen=True)
     class momentum(Part):
-        rho: float = number(0.1, low=0, high=1, above=True, tuned={"small": (0.05, 0.5)})
+        rho: float = number(0.1, low=0, high=1, above=True, tuned=dict.fromkeys(GRIDS, (0.05, 0.5)))
         batch: int = size(1)
 
         def init(self, x, net):

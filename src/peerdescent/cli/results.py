@@ -4,14 +4,33 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
 from peerdescent import figures, report, runs
+from peerdescent.cli import console
 from peerdescent.errors import require
+from peerdescent.runs.bands import HORIZONTAL, VERTICAL
+
+Across: Any = Literal.__getitem__(tuple(HORIZONTAL))
+UP = f"Up: {', '.join(VERTICAL)}, or a metric of your own."
 
 app = typer.Typer()
+
+
+class Pair(NamedTuple):
+    """Two parameters, as in `alpha,beta`."""
+
+    across: str
+    up: str
+
+
+def pair(text: str) -> Pair:
+    """The value of an option such as `--heatmap alpha,beta`."""
+    names = [name.strip() for name in text.split(",")]
+    require(len(names) == 2, f"--heatmap {text}: give two parameters, as in alpha,beta")
+    return Pair(*names)
 
 
 @app.command(
@@ -43,10 +62,11 @@ Exit status: 0, 2 bad input.""",
 def plot_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of runs, or of a tuning.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="A .png, .pdf or .svg.", show_default=False)],
-    x: Annotated[str, typer.Option("--x", help="Across: epoch, rounds, bytes, seconds or step.")] = "epoch",
-    y: Annotated[str, typer.Option("--y", help="Up: loss, gap, grad_norm, stationarity or consensus.")] = "loss",
+    x: Annotated[Across, typer.Option("--x", help="Across.")] = "epoch",
+    y: Annotated[str, typer.Option("--y", metavar="<metric>", help=UP)] = "loss",
     heatmap: Annotated[
-        str | None, typer.Option("--heatmap", metavar="NAME,NAME", help="Draw a tuning over two parameters instead.")
+        Pair | None,
+        typer.Option("--heatmap", metavar="NAME,NAME", parser=pair, help="Draw a tuning over two parameters instead."),
     ] = None,
 ) -> int:
     """Draw the runs in a folder, or the heat map of a tuning; runs that differ in seed are one line with a band."""
@@ -55,16 +75,18 @@ def plot_command(
     from peerdescent.report import findings
 
     if heatmap is not None:
-        names = [name.strip() for name in heatmap.split(",")]
-        require(len(names) == 2, f"--heatmap {heatmap}: give two parameters, as in alpha,beta")
         require((folder / "sweep.csv").is_file(), f"{folder} has no sweep.csv: give the folder of one tuning")
-        figure = figures.heatmap(pd.read_csv(folder / "sweep.csv"), *names)
+        figure = figures.heatmap(pd.read_csv(folder / "sweep.csv"), *heatmap)
     else:
         groups = findings.grouped(findings.runs(folder))
         require(bool(groups), f"{folder} has no run folders: give one that `run` or `compare` has written")
         traces = {group.label: [runs.Trace.load(folder / run.place) for run in group.runs] for group in groups}
         known = folder / "optimum.json"
         require(y != "gap" or known.is_file(), f"{folder} has no optimum.json: a gap needs one, as `reproduce` writes")
+        lacking = [label for label, each in traces.items() if y != "gap" and not all(y in t.table for t in each)]
+        if 0 < len(lacking) < len(traces):
+            console.say(f"not drawn, since {y} was not recorded: {', '.join(lacking)}", "warning")
+            traces = {label: each for label, each in traces.items() if label not in lacking}
         figure = figures.curves(traces, [(x, y)], json.loads(known.read_text())["value"] if known.is_file() else None)
     print(figures.save(figure, out))
     return 0

@@ -171,8 +171,10 @@ def _line(name: str, traces: Sequence[Trace], x: str, metric: Metric, optimum: f
     """The mean over traces and its band, restricted to values that the metric's axis can show."""
     tables = [trace.table if optimum is None else add_gap(trace.table, optimum) for trace in traces]
     for wanted in (x, metric.name):
-        recorded = all(wanted in table and np.isfinite(table[wanted].to_numpy(float)).any() for table in tables)
+        recorded = all(wanted in table for table in tables)
         require(recorded, f"{name!r} has no {wanted}: it was not recorded; choose another panel")
+        finite = all(np.isfinite(table[wanted].to_numpy(float)).any() for table in tables)
+        require(finite, f"{name!r} has no finite {wanted} at any record; choose another panel")
     found = band(tables, x, metric.name)
     require(len(found.x) > 0, f"the traces of {name!r} have no {x} in common: give them the same budget")
     if not metric.log:

@@ -72,7 +72,7 @@ def speedup(table: pd.DataFrame, slopes: pd.DataFrame, curves: pd.DataFrame) -> 
     return figure
 
 
-def topology(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
+def independence(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
     """Gaps by gradients, one line per graph; and gradients needed by 1 / (1 - lambda), one line per epsilon."""
     figure, (left, right) = _figure(2)
     for index, (graph, own) in enumerate(curves.groupby("topology", sort=False)):

@@ -21,6 +21,10 @@ Scale = Callable[[Any, Mapping[str, Any], float | None], Any]
 """Maps a value of a tuning grid, the other hyperparameters and the samples per node to the value that is run."""
 
 
+GRIDS = ("paper", "medium", "small")
+"""The sizes of tuning grids. A hyperparameter that is tuned declares its values for each of them."""
+
+
 class Kind(StrEnum):
     """The kind of a hyperparameter: its type, and whether a compiled program takes it as an argument."""
 
@@ -56,6 +60,13 @@ class Parameter:
     tuned: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict, hash=False)
     """The values that tuning tries, by the size of the grid: "paper", "medium" or "small"."""
     scaled: Scale | None = None
+
+    def __post_init__(self) -> None:
+        complete = not self.tuned or set(self.tuned) == set(GRIDS)
+        require(complete, f"tuned has values for {', '.join(self.tuned)}: give them for {', '.join(GRIDS)}")
+        if self.scaled is None:
+            for value in {value for values in self.tuned.values() for value in values}:
+                self.check("a value of tuned", value)
 
     @property
     def is_traced(self) -> bool:

@@ -146,7 +146,8 @@ def _lead(groups: Sequence[Group], sweeps: Sequence[Sweep]) -> str:
         if winner and len(rivals) > 1:
             on = f" on {problem}" if len(problems) > 1 else ""
             mean = f", the mean over {len(winner.runs)} seeds" if len(winner.runs) > 1 else ""
-            text += f" Smallest final loss{on}: {winner.label} with {_mean(winner.final('loss'), '.6g')}{mean}."
+            loss = _mean(winner.final("loss"), VERTICAL["loss"].format)
+            text += f" Smallest final loss{on}: {winner.label} with {loss}{mean}."
     gone = sum(group.diverged for group in groups)
     return text + (f" {_count(gone, 'run')} diverged." if gone else "")
 
@@ -163,7 +164,8 @@ def _ends(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, A
     """The table of the final results of each group, with the best of each problem marked."""
     problems = _problems(groups)
     winners = [findings.best(group for group in groups if group.problem == problem) for problem in problems]
-    own = [metric for name, metric in metrics.items() if name not in VERTICAL]
+    shown = [VERTICAL["loss"], VERTICAL["grad_norm"], *(m for name, m in metrics.items() if name not in VERTICAL)]
+    spent = [metric for name, metric in HORIZONTAL.items() if name != "step"]
 
     def rank(group: Group) -> tuple[int, bool, float]:
         loss = group.final("loss").mean()
@@ -177,18 +179,13 @@ def _ends(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, A
                 (group.label, "" if group.label.startswith(group.method) else group.method),
                 *[group.problem] * (len(problems) > 1),
                 f"{len(group.runs)}",
-                _both(group.final("loss"), "#.6g"),
-                _both(group.final("grad_norm"), ".3g"),
-                *(_both(group.final(metric.name), metric.format) for metric in own),
-                _mean(group.final("epoch"), ".4g"),
-                _mean(group.final("rounds"), ",.0f"),
-                _mean(group.final("bytes"), "B"),
-                _mean(group.final("seconds"), ".3g"),
+                *(_both(group.final(metric.name), metric.format) for metric in shown),
+                *(_mean(group.final(metric.name), metric.format) for metric in spent),
                 _status(group),
             ]
         )
-    head = ["method", *["problem"] * (len(problems) > 1), "seeds", "final loss", "gradient norm"]
-    head += [*(metric.title for metric in own), "epochs", "rounds", "bytes", "seconds", "status"]
+    head = ["method", *["problem"] * (len(problems) > 1), "seeds"]
+    head += [*(metric.title for metric in (*shown, *spent)), "status"]
     return {"head": head, "rows": rows, "marked": [k for k, group in enumerate(ranked) if group in winners]}
 
 

@@ -169,7 +169,7 @@ def independence(
             rows.append(row | {"ratio": gradients / found["complete"], "predicted": own / best})
     result = Needed(pd.DataFrame(rows), None, gaps)
     write(folder / "topology.csv", result.table.to_csv(index=False).encode())
-    figure = charts.topology(result.table, _means(gaps))
+    figure = charts.independence(result.table, _means(gaps))
     for suffix in figures.SUFFIXES:
         figures.save(figure, folder / f"topology{suffix}")
     note(f"written to {folder}: topology.csv, gaps.csv, topology.png, .pdf and .svg")

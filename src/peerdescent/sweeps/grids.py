@@ -10,13 +10,10 @@ from typing import Any
 from peerdescent.errors import require, unknown
 from peerdescent.methods.estimators import BATCHES
 from peerdescent.methods.named import METHODS
-from peerdescent.methods.parameters import Kind
+from peerdescent.methods.parameters import GRIDS, Kind
 from peerdescent.methods.selectors import parse
 
 __all__ = ["BATCHES", "GRIDS", "configurations_of", "tuning_grid"]
-
-GRIDS = ("paper", "medium", "small")
-"""The sizes of tuning grids; a hyperparameter declares its values for each."""
 
 
 def configurations_of(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -43,7 +40,7 @@ def plain(value: Any) -> Any:
 def tuning_grid(method: str, samples: float | None, size: str = "paper", **fixed: Any) -> list[dict[str, Any]]:
     """The configurations of a tuning grid for a named method, or for estimator*fusion.
 
-    Every hyperparameter that declares values for this size of grid is varied. In the paper's grid, minibatches, large
+    Every hyperparameter that declares values to tune over is varied. In the paper's grid, minibatches, large
     batches and the batch of gt-hsgd at t = 0 are from {1, 4, 8, ..., 1024}; periods are m/20b, m/19b, ..., m/b, 2m/b,
     ..., 20m/b, rounded and at least 1.
 
@@ -69,7 +66,7 @@ def tuning_grid(method: str, samples: float | None, size: str = "paper", **fixed
         if name not in known:
             raise unknown(f"parameter of {method}", name, known)
     declared = {name: built.declared[name] for name in known}
-    axes = {name: p.tuned[size] for name, p in declared.items() if size in p.tuned}
+    axes = {name: p.tuned[size] for name, p in declared.items() if p.tuned}
     axes |= {name: (value,) for name, value in fixed.items()}
 
     def rank(name: str) -> tuple[bool, bool, bool]:

@@ -1,4 +1,4 @@
-"""What `test_torch_optimizer` runs in processes of their own, one a node of a network of four.
+"""What `test_optimizer` runs in processes of their own, one a node of a network of four.
 
 `main(FOLDER)`, with the variables that torchrun sets, makes one check after the other and leaves what it saw in
 FOLDER/RANK.npz. FOLDER/inputs.npz has the quadratics, f(x) = x'Qx / 2 + <slope, x>, with another

@@ -1,6 +1,6 @@
 """The PyTorch optimizer: it runs the method itself, for any model, in processes that communicate with neighbours only.
 
-`torch_worker` runs in four processes, which are started once. The tests check the results that they wrote.
+`optimizer_worker` runs in four processes, which are started once. The tests check the results that they wrote.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import jax
 import numpy as np
 import pytest
 import torch
-import torch_worker
+import optimizer_worker
 from ranks import group
 from torch import nn
-from torch_worker import HYBRID, NODES, RING, STEPS, P, cases
+from optimizer_worker import HYBRID, NODES, RING, STEPS, P, cases
 
 import peerdescent as peer
 from peerdescent.engines.registry import engine_class
@@ -36,7 +36,7 @@ def seen(problem, tmp_path_factory):
     folder = tmp_path_factory.mktemp("torch")
     slopes = np.stack([problem.stochastic_grads(np.zeros(P), draw=t) for t in range(STEPS)])
     np.savez(folder / "inputs.npz", matrices=problem.data.matrix, slopes=slopes)
-    with group(NODES, folder, torch_worker.main, folder) as started:
+    with group(NODES, folder, optimizer_worker.main, folder) as started:
         codes, said = started.wait(LIMIT)
         assert codes == [0] * NODES, said
     ranks = [np.load(folder / f"{rank}.npz") for rank in range(NODES)]

@@ -1,0 +1,46 @@
+"""Rules on the source as a whole that no linter knows. The order of layers is a contract of import-linter."""
+
+import ast
+import importlib
+import pkgutil
+
+import pytest
+
+import peerdescent
+from children import SOURCE
+from peerdescent.engines.registry import ENGINES
+
+PACKAGES = ["peerdescent", *(m.name for m in pkgutil.walk_packages(peerdescent.__path__, "peerdescent.") if m.ispkg)]
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_no_module_has_the_name_of_a_function_or_class_beside_it(name):
+    package = importlib.import_module(name)
+    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    exported = {each for each in getattr(package, "__all__", ()) if callable(getattr(package, each))}
+    assert not modules & exported
+
+
+def test_packages_export_functions():
+    assert {"run", "metric"} <= set(importlib.import_module("peerdescent.runs").__all__)
+
+
+def mentions(tree: ast.AST) -> set[str]:
+    """The texts of a module that are a name of an engine, and the modules of engines that it imports."""
+    found = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in list(ENGINES)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names if node.module == "peerdescent.engines"}
+            found |= {node.module} if node.module.startswith("peerdescent.engines.") else set()
+    modules = {entry.module for entry in ENGINES.values()}
+    return {each for each in found if each in ENGINES or each.rpartition(".")[2] in modules}
+
+
+@pytest.mark.parametrize("place", [*SOURCE.glob("peerdescent/runs/*.py"), *SOURCE.glob("peerdescent/cli/*.py")], ids=str)
+def test_neither_runs_nor_the_command_line_know_an_engine_by_name(place):
+    assert not mentions(ast.parse(place.read_text()))
+
+
+def test_mentions_are_seen():
+    tree = ast.parse('from peerdescent.engines.stacked import Stacked\nx = "debug"\n"a debug engine"')
+    assert mentions(tree) == {"peerdescent.engines.stacked", "debug"}
