@@ -36,7 +36,11 @@ def mentions(tree: ast.AST) -> set[str]:
     return {each for each in found if each in ENGINES or each.rpartition(".")[2] in modules}
 
 
-@pytest.mark.parametrize("place", [*SOURCE.glob("peerdescent/runs/*.py"), *SOURCE.glob("peerdescent/cli/*.py")], ids=str)
+@pytest.mark.parametrize(
+    "place",
+    [path for room in ("runs", "cli") for path in SOURCE.glob(f"peerdescent/{room}/*.py")],
+    ids=lambda p: p.stem,
+)
 def test_neither_runs_nor_the_command_line_know_an_engine_by_name(place):
     assert not mentions(ast.parse(place.read_text()))
 

@@ -20,7 +20,8 @@ import numpy as np
 from children import free_port
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["peerdescent.cli.main", "peerdescent.figures.lines", "ranks", "shards", "optimizer_worker"])
+WORKERS = ["ranks", "shards", "optimizer_worker"]
+FORKS.set_forkserver_preload(["peerdescent.cli.main", "peerdescent.figures.lines", *WORKERS])
 
 EXPERIMENT = [
     *("--engine", "processes", "--rows", "400", "--nodes", "4", "--topology", "ring"),

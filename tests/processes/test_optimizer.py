@@ -9,12 +9,12 @@ import re
 
 import jax
 import numpy as np
+import optimizer_worker
 import pytest
 import torch
-import optimizer_worker
+from optimizer_worker import HYBRID, NODES, RING, STEPS, P, cases
 from ranks import group
 from torch import nn
-from optimizer_worker import HYBRID, NODES, RING, STEPS, P, cases
 
 import peerdescent as peer
 from peerdescent.engines.registry import engine_class
