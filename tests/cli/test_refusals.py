@@ -75,7 +75,6 @@ BAD = {
     "report nowhere": "nowhere",
     "plot nowhere --out a.png": "nowhere has no run folders",
     "plot . --heatmap alpha --out a.png": "give two parameters",
-    "plot . --x epocs --out a.png": "unknown x 'epocs': did you mean 'epoch'?",
     "plot . --heatmap alpha,beta --out a.png": "has no sweep.csv",
     "reproduce": "Choose from: lambda, table1",
     "reproduce figur1": "unknown study 'figur1': did you mean 'figure1'?",

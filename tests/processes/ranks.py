@@ -21,7 +21,13 @@ from children import free_port
 
 FORKS = multiprocessing.get_context("forkserver")
 WORKERS = ["ranks", "shards", "optimizer_worker"]
-FORKS.set_forkserver_preload(["peerdescent.cli.main", "peerdescent.figures.lines", *WORKERS])
+NEEDED = [
+    "peerdescent.cli.main",
+    "peerdescent.datasets.loader",
+    "peerdescent.figures.lines",
+    "matplotlib.backends.backend_agg",
+]
+FORKS.set_forkserver_preload([*NEEDED, *WORKERS])
 
 EXPERIMENT = [
     *("--engine", "processes", "--rows", "400", "--nodes", "4", "--topology", "ring"),

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
 from peerdescent import figures, report, runs
 from peerdescent.cli import console
 from peerdescent.errors import require
-from peerdescent.runs.bands import HORIZONTAL, VERTICAL
-
-Across: Any = Literal.__getitem__(tuple(HORIZONTAL))
-UP = f"Up: {', '.join(VERTICAL)}, or a metric of your own."
 
 app = typer.Typer()
 
@@ -62,8 +58,10 @@ Exit status: 0, 2 bad input.""",
 def plot_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of runs, or of a tuning.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="A .png, .pdf or .svg.", show_default=False)],
-    x: Annotated[Across, typer.Option("--x", help="Across.")] = "epoch",
-    y: Annotated[str, typer.Option("--y", metavar="<metric>", help=UP)] = "loss",
+    x: Annotated[str, typer.Option("--x", help="Across: epoch, rounds, bytes, seconds or step.")] = "epoch",
+    y: Annotated[
+        str, typer.Option("--y", help="Up: loss, gap, grad_norm, stationarity, consensus, or a metric of your own.")
+    ] = "loss",
     heatmap: Annotated[
         Pair | None,
         typer.Option("--heatmap", metavar="NAME,NAME", parser=pair, help="Draw a tuning over two parameters instead."),
