@@ -35,10 +35,14 @@ MEMORY = 2 << 30
 """Bytes that a process of the tests may use."""
 KINDS = ("browser", "docs", "processes", "science")
 """The folders whose tests take long; the name of the folder is their marker."""
-COMPILED_QUICKLY = ("methods", "engines", "problems", "sweeps", "processes")
+COMPILED_QUICKLY = ("methods", "engines", "problems", "runs", "sweeps", "processes", "theory", "studies")
 """The folders whose programs are many and short: compiling with all optimisations takes longer than all else there.
 
 They are fully optimised in profile `random`, and always in the other folders."""
+QUICK_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+"""XLA's older code generator, in one thread. It takes two thirds of the time, which most tests spend compiling.
+
+Profile `random`, what the tests in `docs` start, and the benchmark in `make test` use XLA as users do."""
 PEAKS = pytest.StashKey[dict[str, int]]()
 """The most memory that each process of the tests used, in bytes."""
 
@@ -54,6 +58,8 @@ def pytest_configure(config):
     folder = tempfile.TemporaryDirectory(prefix="peerdescent-tests-", ignore_cleanup_errors=True)
     config.add_cleanup(folder.cleanup)
     os.environ["PEERDESCENT_CACHE"] = folder.name
+    if PROFILE == "fixed":
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK_FLAGS}"
     config.stash[PEAKS] = {}
 
 
@@ -76,6 +82,8 @@ def _programs(request):
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(quickly).lower())
+        if request.path.parent.name == "docs":
+            patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "").replace(QUICK_FLAGS, ""))
         jax.config.update("jax_disable_most_optimizations", quickly)
         yield
         jax.config.update("jax_disable_most_optimizations", False)

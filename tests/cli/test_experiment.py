@@ -76,7 +76,7 @@ def test_a_config_is_written_in_one_move(monkeypatch):
         ("strength", -0.5, "strength = -0.5: must be at least 0"),
         ("strength", float("nan"), "strength = nan: must be a finite number"),
         ("engine", "stackd", "unknown engine 'stackd': did you mean 'stacked'?"),
-        ("precision", 16, "known: 32, 64"),
+        ("precision", 16, "Known: 32, 64"),
     ],
 )
 def test_options_keep_their_rules(name, value, reason):

@@ -25,7 +25,8 @@ NETWORKS = {
     "directed": peer.topology.directed_exponential,
     "changing": lambda nodes: [peer.topology.ring(nodes), peer.topology.complete(nodes)],
 }
-STEPS = 50
+STEPS = 20
+"""Two periods of 7 and some more."""
 
 
 def cases(nodes, topologies=tuple(NETWORKS)):

@@ -33,11 +33,10 @@ def measured(folder):
     return pd.read_csv(folder / "trace.csv").drop(columns="seconds")
 
 
-def reached(folder, step):
+def reached(folder, step, ranks=RANKS):
     """Whether every rank has a checkpoint of that step or a later one."""
-    return all(
-        any(s >= step for s, _ in checkpoint._named(folder / "checkpoint" / f"rank-{rank}")) for rank in range(RANKS)
-    )
+    places = [folder / "checkpoint" / f"rank-{rank}" for rank in range(ranks)]
+    return all(any(s >= step for s, _ in checkpoint._named(place)) for place in places)
 
 
 @pytest.fixture(scope="module")
@@ -190,12 +189,16 @@ def assert_bit_for_bit(folder, unbroken):
     assert all(np.array_equal(a, b) for a, b in zip(mine.state, theirs.state, strict=True))
 
 
-def test_torchrun_restarts_from_the_last_checkpoint(unbroken, tmp_path):
-    out = tmp_path / "run"
-    options = ["--nproc-per-node", RANKS, "--master-port", free_port(), "--max-restarts", "2"]
-    start = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "peerdescent", *command(out)]
+def test_torchrun_restarts_from_the_last_checkpoint(tmp_path):
+    """With two nodes, since `torchrun` starts whole programs, and all of them again."""
+    out, unbroken = tmp_path / "run", tmp_path / "unbroken"
+    with group(2, tmp_path, main, command(unbroken, "--nodes", "2")) as started:
+        assert started.wait(90)[0] == [0, 0]
+    options = ["--nproc-per-node", "2", "--master-port", free_port(), "--max-restarts", "2"]
+    words = command(out, "--nodes", "2")
+    start = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "peerdescent", *words]
     with spawn(start, env=os.environ | {"OMP_NUM_THREADS": "1"}) as process:
-        until(lambda: reached(out, 100), 120)
+        until(lambda: reached(out, 100, 2), 120)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         workers = [pid for pid in children if b"peerdescent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         killed = max(step for step, _ in checkpoint._named(out / "checkpoint" / "rank-0"))

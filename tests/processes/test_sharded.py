@@ -32,7 +32,7 @@ def running(folder, nodes: int, devices: int, processes: int, topologies):
     """Start them; what is yielded waits for their facts, process by process, and their iterates."""
     common = os.environ | {
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}",
     }
     if processes > 1:
         common |= {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}", "JAX_NUM_PROCESSES": str(processes)}
