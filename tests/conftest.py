@@ -35,7 +35,7 @@ MEMORY = 2 << 30
 """Bytes that a process of the tests may use."""
 KINDS = ("browser", "docs", "processes", "science")
 """The folders whose tests take long; the name of the folder is their marker."""
-COMPILED_QUICKLY = ("methods", "engines", "problems", "runs", "sweeps", "processes", "theory", "studies")
+COMPILED_QUICKLY = ("methods", "engines", "problems", "runs", "sweeps", "processes", "theory", "studies", "docs")
 """The folders whose programs are many and short: compiling with all optimisations takes longer than all else there.
 
 They are fully optimised in profile `random`, and always in the other folders."""
@@ -81,9 +81,10 @@ def _programs(request):
         and not getattr(request.module, "OPTIMISED", False)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(quickly).lower())
-        if request.path.parent.name == "docs":
+        if request.path.parent.name == "docs":  # what they start are programs of users
             patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "").replace(QUICK_FLAGS, ""))
+        else:
+            patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(quickly).lower())
         jax.config.update("jax_disable_most_optimizations", quickly)
         yield
         jax.config.update("jax_disable_most_optimizations", False)

@@ -269,7 +269,7 @@ def test_curves_refuse_what_they_cannot_draw():
         plot.curves({"a": climbing(), "b": [make()]}, [("epoch", "accuracy")])
     with pytest.raises(ValueError, match="give pairs"):
         plot.curves(groups, ("epoch", "loss"))
-    with pytest.raises(ValueError, match="'a' has no epoch"):
+    with pytest.raises(ValueError, match="'a' has no finite epoch"):
         plot.curves({"a": [make(epoch=np.nan)]})
 
 

@@ -167,9 +167,9 @@ def test_a_metric_of_the_user_is_drawn_and_in_the_table(tmp_path):
     np.testing.assert_allclose(accuracy["mid"], np.linspace(0.1, 0.9, 21) + 0.005)
     np.testing.assert_allclose(accuracy["high"], np.linspace(0.1, 0.9, 21) + 0.01)
     text = words(page)
-    assert "gradient norm test accuracy x epochs" in text
+    assert "gradient norm ‖∇F(x̄)‖ test accuracy x epochs" in text
     assert "90.5% ± 0.0071 2.0 MB ± 0" in text
-    assert re.search(r"d2 1 0.31\d+ 0.101 – – 5", text), "a run without it has a dash"
+    assert re.search(r"d2 1 0.31\d+ 1.01e-01 – – 5", text), "a run without it has a dash"
 
 
 def test_a_metric_that_nobody_describes_goes_by_its_name(tmp_path):
@@ -196,11 +196,11 @@ def test_what_is_not_finite(tmp_path):
     assert "epoch" not in data["endless"]
     assert '<option value="step" selected>' in page.read_text(), "epochs are not there for all"
     text = words(page)
-    assert "Smallest final loss: endless with 0.8. 3 runs diverged." in text
+    assert "Smallest final loss: endless with 0.800000. 3 runs diverged." in text
     table = text[text.index("Where they ended") :]
     order = [table.index(f" {name} ") for name in ("endless", "empty", "lucky", "gone")]
     assert order == sorted(order), "what diverged comes last"
-    assert "endless 1 0.800000 0.64 – 40" in table
+    assert "endless 1 0.800000 6.40e-01 – 40" in table
     assert "gone 2 ∞ ∞" in table
 
 
@@ -221,7 +221,7 @@ def test_the_text_above_and_the_table(experiment):
     deviation = np.std([0.01 * seed for seed in range(3)], ddof=1)
     assert f"3 0.328316 ± {deviation:.2g}" in table
     assert "GT-HSGD gt-hsgd[beta=0.01,alpha=0.5] 3 0.300054" in table
-    assert "400 2.0 MB 20 done" in table
+    assert "400 2.0 MB 20.00 done" in table
     assert "diverged loss inf at step 30" in table
     assert (experiment / "report.html").read_text().count('<tr class="best">') == 1
 
