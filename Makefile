@@ -14,12 +14,12 @@ test: .venv/.developer
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python benchmarks/step.py --check
 
 # The same tests with random examples, which `make test` draws alike every time, and many more of them.
 test-long: .venv/.developer
-	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --timeout 3600
+	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --timeout 3600
 
 bench: .venv/.runtime
 	$(BIN)/python benchmarks/step.py
