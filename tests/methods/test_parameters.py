@@ -7,8 +7,10 @@ from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
+import torch
 
 import peerdescent as peer
 from conftest import small_logistic
@@ -250,3 +252,19 @@ def test_a_smallest_eigenvalue_at_the_bound_is_not_above_it():
     edge = peer.Network(peer.topology.ring(20), "equal")  # -1/3 up to rounding
     with pytest.raises(ValueError, match=r"needs the smallest eigenvalue of W above -0\.333"):
         peer.run(peer.methods.d2(), small_logistic(nodes=20), edge, steps=2)
+
+
+@pytest.mark.parametrize("kind", [np.array, np.float32, jax.numpy.array, torch.tensor])
+def test_arrays_without_axes_are_numbers(kind):
+    for good in (peer.methods.dsgd(alpha=kind(0.5)), peer.methods.dsgd().replace(alpha=kind(0.5))):
+        assert type(good.parameters["alpha"]) is float
+        assert str(good) == str(peer.methods.dsgd(alpha=0.5))
+    with pytest.raises(ValueError, match=r"alpha = -5.0: must be a positive finite number"):
+        peer.methods.dsgd(alpha=kind(-5.0))
+    with pytest.raises(ValueError, match=r"batch = 2.5: must be a whole number"):
+        peer.methods.dsgd(batch=kind(2.5))
+
+
+def test_replacing_what_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="unknown parameter of dsgd 'alpah': did you mean 'alpha'"):
+        peer.methods.dsgd().replace(alpah=99)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from peerdescent.errors import require
+from peerdescent.errors import require, unknown
 from peerdescent.methods.parameters import Kind, Parameter, declared
 
 Vector = Any
@@ -154,6 +154,9 @@ class Method:
         if not self.parts:
             require(not values, f"{self.name} was made by hand and has no parameters to replace: {sorted(values)}")
             return self
+        for name in values:
+            if name not in self.declared:
+                raise unknown(f"parameter of {self.name}", name, self.declared)
         estimator, fusion = (
             dataclasses.replace(p, **{name: values[name] for name in declared(p) if name in values}) for p in self.parts
         )

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from numbers import Number, Real
 from typing import Any
@@ -126,8 +127,15 @@ class Parameter:
 
 def is_known(value: Any) -> bool:
     """Whether a hyperparameter has a plain value: neither a traced one nor a placeholder."""
-    numpy_scalar = type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
-    return value is None or numpy_scalar or isinstance(value, Number | str | list | tuple | dict | set)
+    return value is None or isinstance(value, Number | str | list | tuple | dict | set)
+
+
+def without_axes(value: Any) -> Any:
+    """An array without axes, of any library, as Python's own number; a traced one, which has no value yet, as it is."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        with suppress(TypeError):  # JAX raises this for traced values
+            return value.item()
+    return value
 
 
 def _declared(kind: Kind, default: Any, **more: Any) -> Any:
@@ -206,6 +214,7 @@ class Part:
 
     def __post_init__(self) -> None:
         for name, parameter in declared(self).items():
+            object.__setattr__(self, name, without_axes(getattr(self, name)))
             parameter.check(name, getattr(self, name))
 
 
