@@ -122,6 +122,41 @@ def test_ragged_nodes_are_averaged_over_what_they_hold(rng):
     assert_close(general.grad(x), problem.grad(x))
 
 
+def test_padding_is_never_evaluated(rng):
+    """The loss of a row of zeros is not finite, and uneven nodes have no such row."""
+    features = rng.uniform(0.5, 2.0, size=(9, 4))
+    data = peer.datasets.Dataset(features, rng.choice([-1.0, 1.0], 9), "positive")
+
+    def normalised(w, batch):
+        rows, labels = batch
+        directions = jnp.log(rows) / jnp.linalg.norm(rows, axis=1, keepdims=True)
+        return jnp.mean((directions @ w - labels) ** 2)
+
+    lists = [[0, 1, 2, 3, 4], [5, 6], [7, 8]]
+    problem = peer.problems.loss(normalised, np.zeros(4), data.partition(3, indices=lists))
+    w = rng.normal(size=4)
+    by_hand = [
+        np.mean((np.log(features[i]) / np.linalg.norm(features[i], axis=1, keepdims=True) @ w - data.labels[i]) ** 2)
+        for i in lists
+    ]
+    assert problem.exact(w)[0] == pytest.approx(by_hand, rel=1e-6)  # data are held in float32
+    assert np.isfinite(problem.exact(w)[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("reduce", "message"),
+    [
+        (jnp.sum, "for the same row twice: return the mean over the rows of a batch"),
+        (lambda a: a, "has shape .*: return one number"),
+    ],
+)
+def test_a_loss_that_is_not_a_mean_is_refused(reduce, message):
+    rows = np.ones((3, 4, 2)), np.ones((3, 4))
+    peer.problems.loss(lambda w, batch: jnp.mean((batch[0] @ w - batch[1]) ** 2), np.zeros(2), rows, "good")
+    with pytest.raises(ValueError, match=message):
+        peer.problems.loss(lambda w, batch: reduce((batch[0] @ w - batch[1]) ** 2), np.zeros(2), rows, "bad")
+
+
 def test_an_mlp_trains():
     data = peer.datasets.load("digits", labels="classes")
     rng = np.random.default_rng(0)

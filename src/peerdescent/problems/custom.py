@@ -84,7 +84,12 @@ def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str 
     """
     if hasattr(data, "stacked"):
         features, labels, sizes = data.stacked()
-        rows: Any = (features, labels)
+        # Weights of 0 do not help where the loss of a row of zeros is NaN: pad with a row of the node itself.
+        inside = np.arange(features.shape[1]) < sizes[:, None]
+        places = np.where(inside, np.arange(features.shape[1]), 0)
+        rows: Any = tuple(
+            np.stack([own[place] for own, place in zip(a, places, strict=True)]) for a in (features, labels)
+        )
     else:
         rows = jax.tree.map(np.asarray, data)
         leading = {np.shape(leaf)[:2] for leaf in jax.tree.leaves(rows)}
@@ -98,6 +103,7 @@ def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str 
     require(bool(leaves), "params has no arrays: give the parameters to train")
     start = np.concatenate([np.asarray(leaf, dtype=float).ravel() for leaf in leaves])
     unflatten = Unflatten(structure, tuple(np.shape(leaf) for leaf in leaves))
+    _check_mean(function, unflatten, start, jax.tree.map(lambda a: a[0, :1], rows))
     kind = Even if len(set(sizes.tolist())) == 1 else FiniteSum
     return Problem(
         name=name or str(getattr(function, "__name__", "loss")),
@@ -109,3 +115,16 @@ def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str 
         start=start,
         unflatten=unflatten,
     )
+
+
+def _check_mean(function: Callable[[Any, Any], Any], unflatten: Unflatten, start: np.ndarray, row: Any) -> None:
+    """Refuse a function that does not return one number, or not a mean: the loss of a row twice is that of the row."""
+    twice = jax.tree.map(lambda a: np.repeat(a, 2, axis=0), row)
+    for x in (start, start + np.random.default_rng(0).normal(scale=0.1, size=start.shape)):
+        one, both = (jnp.asarray(function(unflatten(jnp.asarray(x)), batch)) for batch in (row, twice))
+        require(one.shape == () and both.shape == (), f"the loss of a batch has shape {both.shape}: return one number")
+        require(
+            bool(jnp.allclose(one, both, rtol=1e-3, atol=1e-6, equal_nan=True)),
+            f"the loss is {float(one):.6g} for one row and {float(both):.6g} for the same row twice: return the mean "
+            "over the rows of a batch, not their sum",
+        )
