@@ -3,19 +3,24 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test test-long bench docs clean
+.PHONY: demo test lint tests test-long bench docs clean
 
 demo: .venv/.runtime
 	$(BIN)/peerdescent compare --config examples/demo.toml --out demo
 	@echo "open $$($(BIN)/peerdescent report demo) in a browser"
 
 test: .venv/.developer
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@$(MAKE) --no-print-directory --jobs 2 lint tests
 	$(BIN)/python benchmarks/step.py --check
+
+lint: .venv/.developer
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+tests: .venv/.developer
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The same tests with random examples, which `make test` draws alike every time, and many more of them.
 test-long: .venv/.developer
