@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[1]
@@ -23,13 +24,13 @@ def serve() -> None:
     import step  # that of the checkout in PYTHONPATH
 
     problem, network = step.setting()
-    made = {}
+    made: dict[str, Callable[[], float]] = {}
     for line in sys.stdin:
         if line not in made:
             kind, batch = line.split()[0], int(line.split()[1])
-            made[line] = {"one": step.one, "sweep": step.Sweep}[kind](
-                problem, network, batch, step.LENGTHS[batch][2 if kind == "one" else 3]
-            )
+            _, _, one, sweep = step.LENGTHS[batch]
+            make, chunks = (step.one, one) if kind == "one" else (step.Sweep, sweep)
+            made[line] = make(problem, network, batch, chunks)  # type: ignore[operator]
         print(made[line](), flush=True)
 
 
