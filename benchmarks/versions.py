@@ -30,7 +30,7 @@ def serve() -> None:
             kind, batch = line.split()[0], int(line.split()[1])
             _, _, one, sweep = step.LENGTHS[batch]
             make, chunks = (step.one, one) if kind == "one" else (step.Sweep, sweep)
-            made[line] = make(problem, network, batch, chunks)  # type: ignore[operator]
+            made[line] = make(problem, network, batch, chunks)
         print(made[line](), flush=True)
 
 
