@@ -10,7 +10,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-import torch
 
 import peerdescent as peer
 from conftest import small_logistic
@@ -254,7 +253,7 @@ def test_a_smallest_eigenvalue_at_the_bound_is_not_above_it():
         peer.run(peer.methods.d2(), small_logistic(nodes=20), edge, steps=2)
 
 
-@pytest.mark.parametrize("kind", [np.array, np.float32, jax.numpy.array, torch.tensor])
+@pytest.mark.parametrize("kind", [np.array, np.float32, jax.numpy.array])
 def test_arrays_without_axes_are_numbers(kind):
     for good in (peer.methods.dsgd(alpha=kind(0.5)), peer.methods.dsgd().replace(alpha=kind(0.5))):
         assert type(good.parameters["alpha"]) is float

@@ -131,8 +131,9 @@ def is_known(value: Any) -> bool:
 
 
 def without_axes(value: Any) -> Any:
-    """An array without axes, of any library, as Python's own number; a traced one, which has no value yet, as it is."""
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+    """An array of NumPy or JAX without axes as Python's own number; a traced one, which has no value yet, as it is."""
+    library = type(value).__module__.partition(".")[0]
+    if library in ("numpy", "jax", "jaxlib") and getattr(value, "ndim", None) == 0:
         with suppress(TypeError):  # JAX raises this for traced values
             return value.item()
     return value
