@@ -8,7 +8,7 @@ program.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import jax
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from peerdescent.errors import require
+from peerdescent.problems.definition import definition
 from peerdescent.problems.keys import node_keys
 
 
@@ -56,6 +57,12 @@ class Problem:
     variance: np.ndarray | None = field(default=None, repr=False)
     unflatten: Any = field(default=None, repr=False)
     held: int | None = None
+
+    @cached_property
+    def definition(self) -> tuple[Any, ...]:
+        """All that defines the problem, as arrays for a digest: the data, and the text of the oracle."""
+        text, constants = definition(self.oracle, self.data, self.dimension)
+        return self.data, np.frombuffer(text.encode(), np.uint8), constants
 
     def only(self, node: int) -> Problem:
         """The same problem with the data of one node only, for a process that runs that node."""

@@ -105,7 +105,7 @@ def run(
             seed=seed,
             precision=precision,
             engine=engine,
-            values=digest(problem.data, network.arrays, start),
+            values=digest(problem.definition, network.arrays, start),
         )
         machine = registry.engine_class(engine)(method, problem, network, seed, dtype)
         stationarity = record.stationarity if isinstance(record, Grid) else True

@@ -254,7 +254,7 @@ class _Work:
         """A run a seed, none of them the one that chose the winner; those in the folder are read."""
         found, length = [], self.scale.length
         self.note(f"running {selector} on {network.name}, {self.scale.seeds} seeds, {length:g} epochs")
-        values = digest(problem.data, network.arrays, starting_point(None, problem, np.dtype("float32")))
+        values = digest(problem.definition, network.arrays, starting_point(None, problem, np.dtype("float32")))
         for seed in range(1, self.scale.seeds + 1):
             options, place = self._shown(seed), self.folder / "runs" / label / f"seed-{seed}"
             place.mkdir(parents=True, exist_ok=True)
@@ -331,5 +331,5 @@ def _optimum(problem: Problem, starts: int, folder: Path, note: Callable[[str], 
         found = optimum(problem, starts)
         return {"value": found.value, "grad_norm": found.grad_norm, "values": found.values}
 
-    about = {"problem": problem.name, "data": digest(problem.data), "starts": starts}
+    about = {"problem": problem.name, "data": digest(problem.definition), "starts": starts}
     return float(recall(folder / "optimum.json", about, compute)["value"])

@@ -116,7 +116,7 @@ def sweep(
         "budget": f"{steps} steps" if steps is not None else f"{_short(epochs)} epochs",
         "at": [float(a) for a in asked],
         "precision": arithmetic,
-        "values": digest(problem.data, network.arrays, start),
+        "values": digest(problem.definition, network.arrays, start),
     }
     table = Rows(
         [Configuration(*one) for one in zip(configurations, built, *zip(*marks, strict=True), strict=True)],

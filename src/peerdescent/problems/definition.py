@@ -1,0 +1,78 @@
+"""What defines an oracle, as text, so that stored results can be told to be of another one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from peerdescent.problems.keys import node_keys
+
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def definition(oracle: Any, data: Any, dimension: int) -> tuple[str, list[np.ndarray]]:
+    """The text of an oracle's functions and the arrays that they have inside; equal for equal mathematics.
+
+    Oracles of this package are defined by their class and fields. What holds functions of a user is traced by JAX on
+    the shapes of one node's data, so a function with another body, or with other values from around it, has another
+    text. The text of one function may differ between versions of JAX.
+
+    >>> import peerdescent as peer
+    >>> rows, w = np.ones((2, 4, 3)), np.zeros(3)
+    >>> one, two = (peer.problems.loss(lambda w, a, k=k: jnp.mean((a @ w - k) ** 2), w, rows) for k in (1, 2))
+    >>> definition(one.oracle, one.data, 3) == definition(two.oracle, two.data, 3)
+    False
+    """
+    if _is_ours(oracle):
+        return _own(oracle), []
+    with jax.enable_x64(True):
+        node = jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a)[1:], jnp.result_type(a)), data)
+        key = node_keys(jnp.uint32(0), jnp.uint32(0), jnp.uint32(0))
+
+        def everything(x: jax.Array, data: Any) -> Any:
+            return oracle.grad(x, oracle.draw(key, data, 2), data), oracle.exact(x, data)
+
+        traced = jax.make_jaxpr(everything)(jax.ShapeDtypeStruct((dimension,), np.float64), node)
+    return ADDRESS.sub("", str(traced)), [np.asarray(a) for a in _constants(traced)]
+
+
+def _inside(value: Any) -> dict[str, Any] | None:
+    """What a value consists of, by name; None for a value without parts."""
+    if isinstance(value, partial):
+        return {"func": value.func, **{str(k): a for k, a in enumerate(value.args)}, **value.keywords}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return None
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether a value is of this package, with no function of a user inside."""
+    parts = _inside(value)
+    known = isinstance(value, partial) or str(getattr(value, "__module__", "")).startswith("peerdescent.")
+    return (known if callable(value) or parts is not None else True) and all(map(_is_ours, (parts or {}).values()))
+
+
+def _own(value: Any) -> str:
+    parts = _inside(value)
+    if parts is None:
+        return str(getattr(value, "__qualname__", repr(value)))
+    return f"{type(value).__qualname__}({', '.join(f'{name}={_own(part)}' for name, part in parts.items())})"
+
+
+def _constants(value: Any) -> Iterator[Any]:
+    """The arrays of a traced function that are no arguments, also those of functions inside it."""
+    if hasattr(value, "consts"):
+        yield from (const for const in value.consts if not jnp.issubdtype(jnp.result_type(const), jax.dtypes.prng_key))
+        value = value.jaxpr
+    for equation in getattr(value, "eqns", ()):
+        for parameter in equation.params.values():
+            for inner in parameter if isinstance(parameter, tuple | list) else (parameter,):
+                if hasattr(inner, "eqns") or hasattr(inner, "consts"):
+                    yield from _constants(inner)
