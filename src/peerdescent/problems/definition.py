@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -55,8 +56,15 @@ def _inside(value: Any) -> dict[str, Any] | None:
 def _is_ours(value: Any) -> bool:
     """Whether a value is of this package, with no function of a user inside."""
     parts = _inside(value)
-    known = isinstance(value, partial) or str(getattr(value, "__module__", "")).startswith("peerdescent.")
-    return (known if callable(value) or parts is not None else True) and all(map(_is_ours, (parts or {}).values()))
+    if parts is None:
+        return not callable(value) or _is_named(value)
+    return (isinstance(value, partial) or _is_named(type(value))) and all(map(_is_ours, parts.values()))
+
+
+def _is_named(value: Any) -> bool:
+    """Whether this is the function or class that a module of this package has under that name."""
+    module, name = str(getattr(value, "__module__", "")), getattr(value, "__qualname__", "")
+    return module.startswith("peerdescent.") and getattr(sys.modules.get(module), name, None) is value
 
 
 def _own(value: Any) -> str:
