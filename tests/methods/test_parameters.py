@@ -267,3 +267,26 @@ def test_arrays_without_axes_are_numbers(kind):
 def test_replacing_what_is_not_there_is_refused():
     with pytest.raises(ValueError, match="unknown parameter of dsgd 'alpah': did you mean 'alpha'"):
         peer.methods.dsgd().replace(alpah=99)
+
+
+def test_classes_are_not_parts():
+    with pytest.raises(ValueError, match="hybrid is a class: call it"):
+        peer.compose(peer.estimators.hybrid, peer.fusions.tracking())
+    with pytest.raises(ValueError, match="tracking is a class: call it"):
+        peer.compose(peer.estimators.hybrid(), peer.fusions.tracking)
+
+
+@pytest.mark.parametrize("engine", ["stacked", "debug"])
+def test_a_part_that_returns_one_value_is_named(engine):
+    @dataclass(frozen=True)
+    class alone(Part):
+        batch: int = size(1)
+
+        def init(self, x, net):
+            return net.grad(x, net.sample(self.batch))
+
+        step = init
+
+    method = peer.compose(alone(), peer.fusions.tracking())
+    with pytest.raises(ValueError, match=r"alone returned .*: return a pair, the estimate and the memory"):
+        peer.run(method, small_logistic(), RING, steps=3, engine=engine)

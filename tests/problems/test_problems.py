@@ -222,6 +222,14 @@ def test_indices_are_uniform():
         (lambda: peer.problems.streaming(2, noise=-1.0), "noise = -1.0: must not be negative"),
         (lambda: peer.problems.loss(lambda p, b: 0.0, {}, np.ones((2, 3))), "params has no arrays"),
         (
+            lambda: peer.problems.logistic(peer.datasets.load("digits")),
+            "a Dataset is not shared over nodes: give a part",
+        ),
+        (
+            lambda: peer.problems.loss(lambda p, b: 0.0, np.ones(2), peer.datasets.load("digits")),
+            "the data are not shared over nodes: give a partition",
+        ),
+        (
             lambda: peer.problems.loss(lambda p, b: 0.0, np.ones(2), [np.ones((2, 3)), np.ones((2, 4))]),
             "all must start with the same",
         ),

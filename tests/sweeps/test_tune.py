@@ -113,3 +113,8 @@ def test_fixed_parameters_leave_the_rest_of_the_grid():
     assert {one["batch"] for one in strict} == {1}
     assert {one["period"] for one in strict} == {25, 100, 400}
     assert len(strict) == 6 * 3 * 2, "step sizes, periods, large batches"
+
+
+def test_a_function_is_not_a_name():
+    with pytest.raises(ValueError, match="method is a function: give a name"):
+        peer.tune(peer.methods.gt_hsgd, small_logistic(), peer.Network(peer.topology.ring(6)), epochs=1)

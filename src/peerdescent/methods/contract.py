@@ -197,6 +197,11 @@ def compose(estimator: Estimator, fusion: Fusion, name: str | None = None) -> Me
     >>> print(compose(estimators.hybrid(beta=0.01), fusions.exact_diffusion(alpha=0.5)))
     hybrid*exact-diffusion[beta=0.01,batch=1,initial_batch=1,alpha=0.5]
     """
+    for part in (estimator, fusion):
+        require(
+            not isinstance(part, type),
+            f"{getattr(part, '__name__', part)} is a class: call it, as in compose(hybrid(), tracking())",
+        )
     names = [type(part).__name__.replace("_", "-") for part in (estimator, fusion)]
     shared = set(declared(estimator)) & set(declared(fusion))
     require(
@@ -206,13 +211,23 @@ def compose(estimator: Estimator, fusion: Fusion, name: str | None = None) -> Me
     require(not shared, f"{' and '.join(names)} both have a parameter {shared}: rename it in one of them")
 
     def init(x0: Vector, net: Net) -> State:
-        v, remembered = estimator.init(x0, net)
-        x, memory = fusion.init(x0, v, net)
+        v, remembered = _pair(estimator.init(x0, net), names[0], "the estimate")
+        x, memory = _pair(fusion.init(x0, v, net), names[1], "the iterate")
         return State(x, remembered, memory)
 
     def step(state: State, net: Net) -> State:
-        v, remembered = estimator.step(state.x, state.estimator, net)
-        x, memory = fusion.step(state.x, v, state.fusion, net)
+        v, remembered = _pair(estimator.step(state.x, state.estimator, net), names[0], "the estimate")
+        x, memory = _pair(fusion.step(state.x, v, state.fusion, net), names[1], "the iterate")
         return State(x, remembered, memory)
 
     return Method(init, step, name or "*".join(names), (estimator, fusion))
+
+
+def _pair(returned: Any, part: str, first: str) -> tuple[Vector, Any]:
+    """What a part returned; refused if it is not a pair."""
+    good = isinstance(returned, tuple) and len(returned) == 2
+    require(
+        good, f"{part} returned {type(returned).__name__}: return a pair, {first} and the memory (None without one)"
+    )
+    pair: tuple[Vector, Any] = returned
+    return pair

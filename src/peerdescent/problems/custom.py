@@ -91,6 +91,8 @@ def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str 
             np.stack([own[place] for own, place in zip(a, places, strict=True)]) for a in (features, labels)
         )
     else:
+        whole = hasattr(data, "features")
+        require(not whole, "the data are not shared over nodes: give a partition, as data.partition(20)")
         rows = jax.tree.map(np.asarray, data)
         leading = {np.shape(leaf)[:2] for leaf in jax.tree.leaves(rows)}
         require(

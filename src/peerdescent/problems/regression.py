@@ -80,6 +80,8 @@ def logistic(partition: Partition, strength: float = 1e-4, regulariser: str = "n
     if regulariser not in REGULARISERS:
         raise unknown("regulariser", regulariser, REGULARISERS)
     require(strength >= 0, f"strength = {strength}: must not be negative")
+    shared = hasattr(partition, "stacked")
+    require(shared, f"a {type(partition).__name__} is not shared over nodes: give a partition, as data.partition(20)")
     sparse = partition.widest * SPARSE_BELOW < partition.dimension
     if sparse:
         columns, values, labels, sizes = partition.nonzeros()

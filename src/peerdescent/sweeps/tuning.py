@@ -96,6 +96,10 @@ def tune(
     """
     if search not in SEARCHES:
         raise unknown("search", search, SEARCHES)
+    require(
+        isinstance(method, str),
+        f"method is a {type(method).__name__}: give a name, as in tune('gt-hsgd[batch=1]', ...)",
+    )
     name, fixed = split(method)
     seeds, finalists = whole("seeds", seeds, 0), whole("finalists", finalists, 1)
     if isinstance(grid, str):
