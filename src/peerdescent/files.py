@@ -30,6 +30,8 @@ def write(path: Path, content: bytes) -> None:
                 os.unlink(temporary)
             raise
     except OSError as error:
+        if error.errno is None:
+            raise
         raise OSError(error.errno, f"cannot write: {error.strerror}", str(path)) from error
     _sync(path.parent)
 

@@ -84,6 +84,14 @@ def test_an_oracle_of_ones_own_is_traced():
     assert found[0] == found[1] != found[2]
 
 
+def test_what_cannot_be_traced_is_never_taken_for_another():
+    def picky(w, batch):
+        return squared(w, batch) if float(jnp.sum(w)) < 100 else 0.0
+
+    first, second = problem(picky), problem(picky)
+    assert digest(first.definition) == digest(first.definition) != digest(second.definition)
+
+
 def test_a_definition_is_the_same_in_another_process():
     code = (
         "import jax, jax.numpy as jnp, numpy as np, peerdescent as peer\n"

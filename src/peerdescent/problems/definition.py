@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ def definition(oracle: Any, data: Any, dimension: int) -> tuple[str, list[np.nda
 
     Oracles of this package are defined by their class and fields. What holds functions of a user is traced by JAX on
     the shapes of one node's data, so a function with another body, or with other values from around it, has another
-    text. The text of one function may differ between versions of JAX.
+    text. The text of one function may differ between versions of JAX. What JAX cannot trace equals nothing else.
 
     >>> import peerdescent as peer
     >>> rows, w = np.ones((2, 4, 3)), np.zeros(3)
@@ -40,7 +41,10 @@ def definition(oracle: Any, data: Any, dimension: int) -> tuple[str, list[np.nda
         def everything(x: jax.Array, data: Any) -> Any:
             return oracle.grad(x, oracle.draw(key, data, 2), data), oracle.exact(x, data)
 
-        traced = jax.make_jaxpr(everything)(jax.ShapeDtypeStruct((dimension,), np.float64), node)
+        try:
+            traced = jax.make_jaxpr(everything)(jax.ShapeDtypeStruct((dimension,), np.float64), node)
+        except Exception:  # of the user's function, which engine `debug` may be able to run, or to explain
+            return f"not traced {uuid4()}", []
     return ADDRESS.sub("", str(traced)), [np.asarray(a) for a in _constants(traced)]
 
 
