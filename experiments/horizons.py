@@ -28,7 +28,7 @@ def main() -> None:
             for epochs, column in HORIZONS.items():
                 best = done.nsmallest(1, column).iloc[0]
                 row = {"data": folder.name, "line": line, "configurations": len(table), "epochs": epochs}
-                rows.append(row | {"loss": best[column], "method": best["method"]})
+                rows.append(row | {"loss": f"{best[column]:.6f}", "method": best["method"]})
     found = pd.DataFrame(rows)
     found.to_csv(Path(__file__).parents[1] / "docs" / "reproduction" / "horizons.csv", index=False)
     print(found.to_string(index=False))
