@@ -22,12 +22,16 @@ NETWORKS = {
     "one-peer": peer.Network(peer.topology.one_peer_exponential(6)),
     "star": peer.Network(peer.topology.star(6)),
     "taking turns": peer.Network([peer.topology.ring(6), peer.topology.star(6)]),
+    "grid": peer.Network(peer.topology.grid(6)),
 }
 DIRECTED = ("directed-exponential", "one-peer")
-CELLS = [  # three networks for every fusion, those that need a symmetric W included
+CELLS = [  # three networks for every fusion, those that need a symmetric or a static W included
     (fusion, network)
-    for fusion in FUSIONS
-    for network in ("ring", *(("star", "taking turns") if FUSIONS[fusion].needs.symmetric else DIRECTED))
+    for fusion, part in FUSIONS.items()
+    for network in (
+        "ring",
+        *(("star", "grid" if part.needs.static else "taking turns") if part.needs.symmetric else DIRECTED),
+    )
 ]
 STEPS = 6
 
@@ -47,6 +51,12 @@ def problems():
 def test_fusions_that_need_symmetry_refuse_other_networks(fusion, network, problems):
     with pytest.raises(ValueError, match="needs a symmetric weight matrix"):
         peer.run(cell("sgd", fusion), problems["quadratic"], NETWORKS[network], steps=STEPS)
+
+
+@pytest.mark.parametrize("fusion", [name for name in FUSIONS if FUSIONS[name].needs.static])
+def test_fusions_that_need_one_matrix_refuse_networks_that_change(fusion, problems):
+    with pytest.raises(ValueError, match="needs weights that do not change; sequence has a period of 2"):
+        peer.run(cell("sgd", fusion), problems["quadratic"], NETWORKS["taking turns"], steps=STEPS)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
@@ -94,7 +104,7 @@ def test_steps_are_pure(estimator, fusion, problems):
 
 
 class Tensors:
-    """The five verbs in plain NumPy, without JAX, with one quadratic shared by all nodes."""
+    """The six verbs in plain NumPy, without JAX, with one quadratic shared by all nodes."""
 
     def __init__(self, w, t):
         self.w, self.t = w, t
@@ -110,6 +120,9 @@ class Tensors:
 
     def mix(self, x):
         return self.w @ x
+
+    def disagree(self, x):
+        return x - self.w @ x
 
     def every(self, period, then, otherwise):
         return then() if self.t % period == 0 else otherwise()
@@ -127,7 +140,7 @@ def test_the_same_text_runs_over_plain_numpy(estimator, fusion):
 
 
 def test_methods_import_no_framework():
-    """Methods are arithmetic and five verbs: their modules import no framework."""
+    """Methods are arithmetic and six verbs: their modules import no framework."""
     for path in (Path(peer.__file__).parent / "methods").glob("*.py"):
         tree = ast.parse(path.read_text())
         imported = {

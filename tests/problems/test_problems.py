@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import peerdescent as peer
 from peerdescent.problems.keys import below, node_keys
-from small import PROBLEMS, assert_close, small_logistic, small_quadratic
+from small import PROBLEMS, assert_close, compiled, small_logistic, small_quadratic
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -265,7 +265,7 @@ def test_sparse_rows_change_nothing(regulariser, monkeypatch):
     for engine in ("stacked", "debug"):
         left, right = (
             peer.run(peer.methods.gt_sarah(0.5, 3, 2), problem, network, steps=9, precision=64, engine=engine).x
-            for problem in (sparse, dense)
+            for problem in (compiled(sparse), compiled(dense))
         )
         assert np.abs(left - right).max() < 1e-12 * np.abs(right).max()
     tables = [

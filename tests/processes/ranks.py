@@ -35,7 +35,7 @@ EXPERIMENT = [
 ]
 
 
-def command(out, *more, steps=300, record=30):
+def command(out, *more, steps=150, record=30):
     """The words after `peerdescent` that run the experiment."""
     length = ["--steps", str(steps), "--record", str(record)]
     return ["run", "gt-hsgd", *EXPERIMENT, *length, "--out", str(out), *more]

@@ -30,10 +30,10 @@ STEPS = 20
 
 
 def cases(nodes, kind="all"):
-    """All eight methods over a ring and a network that changes, and over a directed one those that allow it.
+    """All eight methods over a ring, and over a directed network and one that changes those that allow it.
 
     With the kind "some", every method on one network: the directed one for half of those that allow it, else the one
-    that changes, which is a ring in every other iteration.
+    that changes, which is a ring in every other iteration, or the ring.
     """
     problem = small_quadratic(nodes)
     networks = {name: peer.Network(build(nodes)) for name, build in NETWORKS.items()}
@@ -42,11 +42,11 @@ def cases(nodes, kind="all"):
     directed = [method.name for method in methods if not method.needs.symmetric]
     for topology, network in networks.items():
         for method in methods:
-            if kind == "all":
-                wanted = topology != "directed" or method.name in directed
-            else:
-                wanted = topology == ("directed" if method.name in directed[::2] else "changing")
-            if wanted:
+            allowed = {"ring", *["directed"][method.needs.symmetric :], *["changing"][method.needs.static :]}
+            if kind == "some":
+                first = "directed" if method.name in directed[::2] else "changing"
+                allowed = {first if first in allowed else "ring"}
+            if topology in allowed:
                 yield f"{method.name} {topology}", method, problem, network
 
 

@@ -228,7 +228,8 @@ def test_numpy_integers_have_budgets_of_their_own():
 
 
 def test_losses_at_close_steps_have_columns_of_their_own():
-    table = peer.sweep("dsgd", {}, small_quadratic(), RING, steps=1_000_003, at=[1_000_001, 1_000_002])
+    tiny, pair = small_quadratic(nodes=2, p=1), peer.Network(peer.topology.complete(2))
+    table = peer.sweep("dsgd", {}, tiny, pair, steps=1_000_003, at=[1_000_001, 1_000_002])
     assert {"loss@1000001", "loss@1000002"} <= set(table.columns)
     assert "loss@5" in peer.sweep("dsgd", {}, small_quadratic(), RING, steps=9, at=5).columns
 

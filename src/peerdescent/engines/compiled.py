@@ -89,6 +89,10 @@ class Alike(NamedTuple):
         """x itself."""
         return x
 
+    def disagree(self, t: Any, x: jax.Array) -> jax.Array:
+        """Nothing."""
+        return 0 * x
+
 
 def _lifted(
     act: Callable[..., Any], many: bool, mesh: Mesh | None, seeds: tuple[Any, ...], cuts: tuple[Any, ...], out: Any

@@ -6,7 +6,8 @@ Vectors are NumPy arrays (n, p). Errors, and the first value that is not finite,
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Any, ClassVar
 
 import jax
@@ -21,7 +22,7 @@ from peerdescent.problems.problem import Problem, cast
 
 
 class Net:
-    """The five verbs in iteration t, one node at a time."""
+    """The six verbs in iteration t, one node at a time."""
 
     def __init__(self, engine: Debug, t: int) -> None:
         self.engine, self.t = engine, t
@@ -49,9 +50,16 @@ class Net:
 
     def mix(self, x: np.ndarray) -> np.ndarray:
         """sum_j w_ij x_j, as an explicit sum."""
+        return self._sums("mix", lambda i, j: x[j])
+
+    def disagree(self, x: np.ndarray) -> np.ndarray:
+        """sum_j w_ij (x_i - x_j), as an explicit sum."""
+        return self._sums("disagree", lambda i, j: x[i] - x[j])
+
+    def _sums(self, stage: str, term: Callable[[int, int], np.ndarray]) -> np.ndarray:
         w = self.engine.weights[self.t % len(self.engine.weights)]
         heard = [np.flatnonzero(row) for row in w]
-        return self._vectors("mix", lambda i: sum((w[i, j] * x[j] for j in heard[i]), start=np.zeros_like(x[i])))
+        return self._vectors(stage, lambda i: reduce(add, (w[i, j] * term(i, j) for j in heard[i])))
 
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Call one of the two functions."""

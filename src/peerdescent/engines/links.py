@@ -109,11 +109,20 @@ class Links:
 
     def mix(self, t: int, x: torch.Tensor) -> torch.Tensor:
         """sum_j w_ij x_j over this node i and the nodes it receives from in iteration t, in the order of j."""
+        weights, heard = self._heard(t, x)
+        return sum((w * heard[j] for j, w in weights.items()), start=torch.zeros_like(x))
+
+    def disagree(self, t: int, x: torch.Tensor) -> torch.Tensor:
+        """x - sum_j w_ij x_j as sum_j w_ij (x_i - x_j): the two ends of a link have exactly opposite terms."""
+        weights, heard = self._heard(t, x)
+        return sum((w * (x - heard[j]) for j, w in weights.items() if j != self.rank), start=torch.zeros_like(x))
+
+    def _heard(self, t: int, x: torch.Tensor) -> tuple[dict[int, float], dict[int, torch.Tensor]]:
+        """One round: this node's weights in iteration t, and the vectors that they are for, its own included."""
         weights, targets = self.turns[t % len(self.turns)]
         heard = self.exchange(dict.fromkeys(targets, x), [j for j in weights if j != self.rank], x)
         self.sent += len(targets) * x.numel() * x.element_size()
-        heard[self.rank] = x
-        return sum((w * heard[j] for j, w in weights.items()), start=torch.zeros_like(x))
+        return weights, {**heard, self.rank: x}
 
     def everyone(self, x: torch.Tensor) -> torch.Tensor:
         """The tensors of all processes (world, ...), equal in each of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
@@ -30,6 +30,10 @@ class Dense(NamedTuple):
         """W_t x."""
         return jnp.tensordot(_turn(self.matrices, t), x, 1, precision=lax.Precision.HIGHEST)
 
+    def disagree(self, t: Any, x: jax.Array) -> jax.Array:
+        """x - W_t x."""
+        return disagreement(x, lambda apart: self.mix(t, apart))
+
 
 class Gather(NamedTuple):
     """The nodes that each node receives from (period, n, d) and their weights (period, n, d), padded with zeros."""
@@ -47,6 +51,20 @@ class Gather(NamedTuple):
         neighbours, weights = _turn(self.neighbours, t), _turn(self.weights, t)
         weights = weights.reshape(*weights.shape, *[1] * (x.ndim - 1))
         return reduce(add, (weights[:, k] * x[neighbours[:, k]] for k in range(neighbours.shape[1])))
+
+    def disagree(self, t: Any, x: jax.Array) -> jax.Array:
+        """x - W_t x."""
+        return disagreement(x, lambda apart: self.mix(t, apart))
+
+
+def disagreement(x: jax.Array, mix: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """x - W x for the first rows of x, as many as `mix` returns.
+
+    All is taken relative to one node, since the rows of W sum to 1: rounding is then that of the differences.
+    """
+    apart = x - x[:1]
+    mixed = mix(apart)
+    return apart[: len(mixed)] - mixed
 
 
 def weights_of(network: Network, dtype: Any) -> Dense | Gather:

@@ -67,7 +67,7 @@ class Either(NamedTuple):
 
 
 class Recorder:
-    """The five verbs on placeholders: they record what a method asks for."""
+    """The six verbs on placeholders: they record what a method asks for."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
@@ -92,6 +92,8 @@ class Recorder:
         """Record a round of communication."""
         self.events.append(Mix())
         return Blank()
+
+    disagree = mix
 
     def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Record both branches."""

@@ -31,7 +31,7 @@ def connect() -> int:
 
 
 class Net:
-    """The five verbs in iteration t, at one node."""
+    """The six verbs in iteration t, at one node."""
 
     def __init__(self, engine: Processes, t: int) -> None:
         self.engine, self.t = engine, t
@@ -55,6 +55,10 @@ class Net:
         """One round of communication with the neighbours."""
         return self.engine.links.mix(self.t, x)
 
+    def disagree(self, x: torch.Tensor) -> torch.Tensor:
+        """One round of communication, for the difference to what was mixed."""
+        return self.engine.links.disagree(self.t, x)
+
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Call one of the two functions."""
         with self.calls.inside(self.calls.next):
@@ -62,11 +66,15 @@ class Net:
 
 
 class Alone(Net):
-    """The five verbs without communication, for compilation."""
+    """The six verbs without communication, for compilation."""
 
     def mix(self, x: torch.Tensor) -> torch.Tensor:
         """x itself."""
         return x
+
+    def disagree(self, x: torch.Tensor) -> torch.Tensor:
+        """Nothing."""
+        return 0 * x
 
 
 class Processes:

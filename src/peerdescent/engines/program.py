@@ -1,4 +1,4 @@
-"""One iteration in JAX: the five verbs on vectors (n, p), or (n, c, p) for c configurations at once.
+"""One iteration in JAX: the six verbs on vectors (n, p), or (n, c, p) for c configurations at once.
 
 With a configuration axis, the method's code is the same: its numbers are arrays (c, 1), which broadcast. All
 configurations share their samples, so a minibatch gradient is one matrix product for all of them.
@@ -100,7 +100,7 @@ def _is_pending(a: Any) -> bool:
 
 
 class Net:
-    """The five verbs in iteration t."""
+    """The six verbs in iteration t."""
 
     def __init__(
         self, program: Program, data: Any, weights: Any, seed: Any, t: Any, drawn: dict[tuple[int, int], Any]
@@ -139,6 +139,10 @@ class Net:
     def mix(self, x: Any) -> jax.Array:
         """One round of communication."""
         return self.weights.mix(self.t, settled(x))
+
+    def disagree(self, x: Any) -> jax.Array:
+        """One round of communication, for the difference to what was mixed."""
+        return self.weights.disagree(self.t, settled(x))
 
     def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Compute only the branch that is due. If configurations differ, compute `then` only where it is due."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from scipy import sparse
 from peerdescent.engines.colouring import Message, colours
 from peerdescent.engines.compiled import FIRST, SECOND, cut_of
 from peerdescent.engines.meeting import is_loopback, seconds
-from peerdescent.engines.mixing import Dense, Gather, packed
+from peerdescent.engines.mixing import Dense, Gather, disagreement, packed
 from peerdescent.engines.program import AXIS
 from peerdescent.engines.stacked import Stacked
 from peerdescent.errors import require
@@ -100,8 +101,16 @@ class Turn:
 
     def mix(self, x: jax.Array) -> jax.Array:
         """The rows of W x of this device's nodes."""
+        return self.local.mix(0, self._with_neighbours(x))
+
+    def disagree(self, x: jax.Array) -> jax.Array:
+        """The rows of x - W x of this device's nodes."""
+        return disagreement(self._with_neighbours(x), lambda apart: self.local.mix(0, apart))
+
+    def _with_neighbours(self, x: jax.Array) -> jax.Array:
+        """The vectors of this device's nodes, and those received from other devices."""
         heard = [lax.ppermute(x[send[0, 0]], AXIS, pairs) for send, pairs in zip(self.sends, self.rounds, strict=True)]
-        return self.local.mix(0, jnp.concatenate([x, *heard]))
+        return jnp.concatenate([x, *heard])
 
 
 class Permuted(NamedTuple):
@@ -116,9 +125,14 @@ class Permuted(NamedTuple):
 
     def mix(self, t: Any, x: jax.Array) -> jax.Array:
         """W_t x."""
-        if len(self.turns) == 1:
-            return self.turns[0].mix(x)
-        return lax.switch(t % len(self.turns), [turn.mix for turn in self.turns], x)
+        return self._in_turn(t, [turn.mix for turn in self.turns], x)
+
+    def disagree(self, t: Any, x: jax.Array) -> jax.Array:
+        """x - W_t x."""
+        return self._in_turn(t, [turn.disagree for turn in self.turns], x)
+
+    def _in_turn(self, t: Any, verbs: list[Callable[[jax.Array], jax.Array]], x: jax.Array) -> jax.Array:
+        return verbs[0](x) if len(verbs) == 1 else lax.switch(t % len(verbs), verbs, x)
 
 
 def permuted(network: Network, devices: int, dtype: Any) -> Permuted:

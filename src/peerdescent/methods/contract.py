@@ -1,4 +1,4 @@
-"""The interface of methods: a pure pair `init`, `step`, which reaches data and network through a `net` of five verbs.
+"""The interface of methods: a pure pair `init`, `step`, which reaches data and network through a `net` of six verbs.
 
 A method composes an estimator (how a node estimates its local gradient) with a fusion (how nodes combine estimates and
 descend). Both are independent of where vectors are stored: a vector is anything with `+`, `-` and `*` by a number, so
@@ -22,7 +22,7 @@ Sample = Any
 
 
 class Net(Protocol):
-    """The five verbs: everything that a method may ask for. Engines implement them."""
+    """The six verbs: everything that a method may ask for. Engines implement them."""
 
     def sample(self, batch: int) -> Sample:
         """A new, independent sample of `batch` points at every node."""
@@ -35,6 +35,13 @@ class Net(Protocol):
 
     def mix(self, x: Vector) -> Vector:
         """One round of communication: node i receives sum_j w_ij x_j."""
+
+    def disagree(self, x: Vector) -> Vector:
+        """x - W x, also one round. Computed from differences of vectors, so its mean over nodes is zero to rounding.
+
+        A method that sums disagreements over iterations needs this: in `x - net.mix(x)` the rounding is that of x,
+        which is much larger than the disagreement, and it would add up.
+        """
 
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Call `then` when the iteration counter is a multiple of `period`, `otherwise` when it is not."""

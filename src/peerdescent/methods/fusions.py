@@ -1,7 +1,7 @@
 """Fusions: how nodes combine their estimates v_t with their neighbours and compute x_{t+1}.
 
 Each is a dataclass derived from `Part`. Its fields declare its hyperparameters, and `needs` its requirements on the
-weights W. `init` and `step` use arithmetic and `net.mix` only. A new fusion is a class here and an entry of `FUSIONS`.
+weights W. `init` and `step` use arithmetic, `net.mix` and `net.disagree` only. A new fusion is a class here and an entry of `FUSIONS`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,6 @@ class Tracked(NamedTuple):
     """The gradient tracker y_{t+1}, and the estimate v_t it was updated with."""
 
     y: Vector
-    v: Vector
-
-
-class Diffused(NamedTuple):
-    """The previous iterate and the previous estimate."""
-
-    x: Vector
     v: Vector
 
 
@@ -78,22 +71,25 @@ class tracking(Part):
 
 @dataclass(frozen=True)
 class exact_diffusion(Part):
-    """D2: x_1 = W(x_0 - alpha v_0); x_{t+1} = W(2 x_t - x_{t-1} - alpha(v_t - v_{t-1})).
+    """D2: z_t = x_t - alpha v_t - u_t; x_{t+1} = W z_t; u_{t+1} = u_t + z_t - W z_t, with u_0 = 0.
 
-    Needs W symmetric with its smallest eigenvalue above -1/3. If W changes with t, x may grow without bound.
-    Yuan et al. 2019; Tang et al. 2018.
+    This is x_1 = W(x_0 - alpha v_0), x_{t+1} = W(2 x_t - x_{t-1} - alpha(v_t - v_{t-1})) in a form whose rounding does
+    not accumulate: there, rounding in the mean of x is summed twice. Needs W symmetric, its smallest eigenvalue above
+    -1/3, and the same at every step. Yuan et al. 2019; Tang et al. 2018.
     """
 
     alpha: float = step_size(0.1)
-    needs: ClassVar[Needs] = Needs(symmetric=True, smallest_eigenvalue=-1 / 3)
+    needs: ClassVar[Needs] = Needs(symmetric=True, smallest_eigenvalue=-1 / 3, static=True)
 
-    def init(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, Diffused]:
-        """x_1 = W(x_0 - alpha v_0)."""
-        return net.mix(x - self.alpha * v), Diffused(x, v)
+    def init(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, Vector]:
+        """Iteration 0, with u_0 = 0."""
+        return self.step(x, v, 0 * v, net)
 
-    def step(self, x: Vector, v: Vector, previous: Diffused, net: Net) -> tuple[Vector, Diffused]:
-        """One round."""
-        return net.mix(2 * x - previous.x - self.alpha * (v - previous.v)), Diffused(x, v)
+    def step(self, x: Vector, v: Vector, u: Vector, net: Net) -> tuple[Vector, Vector]:
+        """One round; the memory is u_{t+1}."""
+        z = x - self.alpha * v - u
+        disagreement = net.disagree(z)
+        return z - disagreement, u + disagreement
 
 
 def _by_step_size(coupling: float, row: Mapping[str, Any], samples: float | None) -> float:
@@ -131,7 +127,7 @@ class primal_dual(Part):
 
     def step(self, x: Vector, v: Vector, u: Vector, net: Net) -> tuple[Vector, Vector]:
         """One round; the memory is u_{t+1}."""
-        disagreement = x - net.mix(x)
+        disagreement = net.disagree(x)
         x = x - self.eta * (self.alpha * disagreement + self.kappa * u + v)
         return x, u + self.eta * self.kappa * disagreement
 

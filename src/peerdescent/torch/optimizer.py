@@ -101,7 +101,7 @@ class Flat:
 
 
 class Net:
-    """The five verbs in iteration t, for one node and the batch of a closure.
+    """The six verbs in iteration t, for one node and the batch of a closure.
 
     A step returns the loss of the evaluation at x_t, and keeps its changes to random states and buffers. If there is no
     evaluation at x_t, the first one counts. Changes by other evaluations are undone.
@@ -137,6 +137,10 @@ class Net:
     def mix(self, x: Tensor) -> Tensor:
         """One round of communication with the neighbours."""
         return self.links.mix(self.t, x)
+
+    def disagree(self, x: Tensor) -> Tensor:
+        """One round of communication, for the difference to what was mixed."""
+        return self.links.disagree(self.t, x)
 
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Call one of the two functions."""

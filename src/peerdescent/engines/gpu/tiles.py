@@ -1,4 +1,4 @@
-"""The code inside one thread block of the GPU kernel: gradients and the five verbs on tiles (nodes, columns)."""
+"""The code inside one thread block of the GPU kernel: gradients and the six verbs on tiles (nodes, columns)."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def _into_memory(world: World, t: jax.Array, together: list[Gradient], some: int
 
 
 class Net:
-    """The five verbs in iteration t on a tile (nodes, columns). Gradients are already computed, by slot."""
+    """The six verbs in iteration t on a tile (nodes, columns). Gradients are already computed, by slot."""
 
     def __init__(self, world: World, block: Any, t: jax.Array, found: dict[int, jax.Array] | None = None) -> None:
         self.world, self.block, self.t, self.found, self.slots = world, block, t, found, Calls()
@@ -232,6 +232,13 @@ class Net:
     def mix(self, x: jax.Array) -> jax.Array:
         """W x, in full float32 precision."""
         return jnp.dot(self.world.weights, x, precision=lax.Precision.HIGHEST)
+
+    def disagree(self, x: jax.Array) -> jax.Array:
+        """x - W x, relative to node 0, so that rounding is that of the differences; 0 in rows that are padding."""
+        row = lax.broadcasted_iota(jnp.int32, x.shape, 0)
+        first = jnp.sum(jnp.where(row == 0, x, 0.0), axis=0)
+        apart = jnp.where(row < self.world.nodes, x - first[None, :], 0.0)
+        return apart - self.mix(apart)
 
     def full_grad(self, x: jax.Array) -> jax.Array:
         """As `grad`: the gradients are computed before."""
