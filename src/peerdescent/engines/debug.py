@@ -58,7 +58,7 @@ class Net:
 
     def _sums(self, stage: str, term: Callable[[int, int], np.ndarray]) -> np.ndarray:
         w = self.engine.weights[self.t % len(self.engine.weights)]
-        heard = [np.flatnonzero(row) for row in w]
+        heard = [np.flatnonzero(row).tolist() for row in w]
         return self._vectors(stage, lambda i: reduce(add, (w[i, j] * term(i, j) for j in heard[i])))
 
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
