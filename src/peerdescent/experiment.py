@@ -80,6 +80,7 @@ class Options:
     grid: str = _option("even", "Run", "Spacing of those points.", choices=("even", "log"))
     skip_stationarity: bool = _option(False, "Run", "Leave that column empty, for cheaper records.")
     out: Path | None = _option(None, "Output", "Folder for files and figures; replaces what a run left there.")  # noqa: RUF009
+    force: bool = _option(False, "Output", "Use that folder also if it has files of others in it.")
     format: str = _option("table", "Output", "What goes to standard output.", choices=("table", "csv", "json"))
     quiet: bool = _option(False, "Output", "No progress and no notes.")
 

@@ -1,4 +1,4 @@
-"""Atomic writes of files."""
+"""Atomic writes of files, and the folders of results."""
 
 from __future__ import annotations
 
@@ -6,6 +6,35 @@ import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+
+from peerdescent.errors import require
+
+MARK = ".peerdescent"
+"""The file that says that a folder is for results of this package."""
+
+
+def claim(folder: Path, force: bool = False) -> Path:
+    """Make a folder for results, or take one that has the mark; refuse another that is not empty, unless forced.
+
+    >>> home = Path(tempfile.mkdtemp())
+    >>> _ = claim(home / "runs"), claim(home / "runs")
+    >>> _ = (home / "notes.txt").write_text("mine")
+    >>> claim(home)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: ... has files that are not results of peerdescent (notes.txt, runs): give another folder, or --force
+    """
+    require(not folder.is_file(), f"{folder} is a file: give a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / MARK).is_file():
+        found = sorted(path.name for path in folder.iterdir())
+        shown = ", ".join([*found[:3], *["..."][: len(found) - 3]])
+        require(
+            force or not found,
+            f"{folder} has files that are not results of peerdescent ({shown}): give another folder, or --force",
+        )
+        write(folder / MARK, b"Results of peerdescent. Files of its names are replaced without asking.\n")
+    require(os.access(folder, os.W_OK), f"{folder} cannot be written to: give another folder")
+    return folder
 
 
 def write(path: Path, content: bytes) -> None:

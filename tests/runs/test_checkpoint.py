@@ -9,10 +9,16 @@ import pandas as pd
 import pytest
 
 import peerdescent as peer
-from peerdescent.runs import checkpoint
+from peerdescent.runs import checkpoint, pace
 from small import Spy, small_logistic
 
 ARRAYS = {"x": np.arange(6.0).reshape(2, 3), "k": np.array(3)}
+
+
+@pytest.fixture(autouse=True)
+def _at_every_record(monkeypatch):
+    """Write checkpoints at every record, whatever they cost."""
+    monkeypatch.setattr(pace, "SHARE", 1e9)
 
 
 def test_they_come_back_as_they_were(tmp_path):

@@ -9,10 +9,16 @@ import pytest
 
 import peerdescent as peer
 from conftest import Spy, small_logistic, small_quadratic
-from peerdescent.runs import checkpoint
+from peerdescent.runs import checkpoint, pace
 
 GT = peer.methods.gt_hsgd(alpha=0.5, beta=0.1)
 RING = peer.Network(peer.topology.ring(6))
+
+
+@pytest.fixture(autouse=True)
+def _at_every_record(monkeypatch):
+    """Write checkpoints at every record, whatever they cost."""
+    monkeypatch.setattr(pace, "SHARE", 1e9)
 
 
 def run(folder=None, steps=60, **options):

@@ -11,6 +11,7 @@ import pytest
 
 import peerdescent as peer
 from peerdescent.files import write
+from peerdescent.runs import checkpoint
 from peerdescent.runs.output import visited
 from small import Spy, assert_close, small_logistic, states
 
@@ -68,7 +69,7 @@ def test_resuming_what_does_not_fit_is_refused(tmp_path):
         peer.run(GT_HSGD, small_logistic(regulariser="l2"), RING, steps=40, resume=part)
     with pytest.raises(ValueError, match="nothing to resume: the earlier run has 20 of 20 steps"):
         peer.run(GT_HSGD, problem, RING, steps=20, resume=part)
-    with pytest.raises(ValueError, match="is not a run folder: it has no summary"):
+    with pytest.raises(ValueError, match="is not a run folder: it has no checkpoint"):
         peer.run(GT_HSGD, problem, RING, steps=40, resume=tmp_path)
 
 
@@ -76,7 +77,9 @@ def test_run_folder(tmp_path):
     trace = peer.run(GT_HSGD, small_logistic(), RING, steps=20, record=4)
     folder = trace.save(tmp_path / "a" / "b")
     files = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
-    assert files == ["checkpoint/state.safetensors", "summary.json", "trace.csv"]
+    (stored,) = checkpoint._named(folder / "checkpoint")
+    assert stored[0] == 20
+    assert files == [f"checkpoint/{stored[1].name}", "summary.json", "trace.csv"]
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["status"] == "done"
     assert summary["seed"] == 0
@@ -86,7 +89,7 @@ def test_run_folder(tmp_path):
     loaded = peer.Trace.load(folder)
     assert np.array_equal(loaded.x, trace.x)
     assert loaded.identity == trace.identity
-    pd.testing.assert_frame_equal(loaded.table, trace.table, check_dtype=False)
+    pd.testing.assert_frame_equal(loaded.table, trace.table, check_exact=True)
 
 
 def test_a_run_with_numpy_numbers_can_be_saved(tmp_path):

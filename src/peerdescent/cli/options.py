@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from peerdescent import files
 from peerdescent.errors import require
 from peerdescent.experiment import KINDS, Options
 
@@ -58,7 +59,7 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
 
 def folder(options: Options) -> Path | None:
     """The folder of `--out`. It is created before the work begins, so that an unusable path is an error at once."""
-    if options.out is not None:
-        require(not options.out.is_file(), f"--out {options.out} is a file: give a folder")
-        options.out.mkdir(parents=True, exist_ok=True)
-    return options.out
+    if options.out is None:
+        return None
+    require(not options.out.is_file(), f"--out {options.out} is a file: give a folder")
+    return files.claim(options.out, options.force)

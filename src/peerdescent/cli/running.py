@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -15,7 +16,7 @@ import typer
 
 import peerdescent
 from peerdescent import experiment, figures, files
-from peerdescent.cli import console
+from peerdescent.cli import console, signals
 from peerdescent.cli.networks import check_network
 from peerdescent.cli.options import folder, with_options
 from peerdescent.engines import registry
@@ -29,11 +30,15 @@ if TYPE_CHECKING:
     from peerdescent.problems import Problem
     from peerdescent.runs import Trace
 
-RESUMABLE = ("epochs", "steps", "record", "grid", "skip_stationarity", "out", "format", "quiet")
+RESUMABLE = ("epochs", "steps", "record", "grid", "skip_stationarity", "out", "force", "format", "quiet")
 """Options that may differ when a run is continued."""
+VIEWS = ("trace.csv", "summary.json", "loss.png")
+"""What a run folder has besides its checkpoints and its configuration."""
 Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE.toml", help="Options from a file; flags override it.")
 ]
+
+Resume = Annotated[bool, typer.Option("--resume", help="Continue what is in --out, with its own options.", metavar="")]
 
 app = typer.Typer()
 
@@ -51,8 +56,8 @@ peerdescent run dsgd --format csv > trace.csv
 Over processes, one a node:
 torchrun --nproc-per-node 20 -m peerdescent run gt-hsgd --engine processes --out runs/a
 
-Exit status: 0 done, 1 diverged, 2 bad input, 3 another process is lost, 130 interrupted by Ctrl-C \
-(what was recorded is shown and written).""",
+Exit status: 0 done, 1 diverged, 2 bad input, 3 another process is lost, 130 interrupted by Ctrl-C, SIGTERM or SIGHUP \
+(what was recorded is written and shown). A run with --out that was killed continues with --resume, too.""",
 )
 @with_options()
 def run_command(
@@ -61,14 +66,12 @@ def run_command(
         typer.Argument(metavar="METHOD", help="name\\[parameter=value,...]; see `list methods`.", show_default=False),
     ] = None,
     config: Config = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in --out, with its own options.", metavar="")
-    ] = False,
+    resume: Resume = False,
     *,
     given: dict[str, Any],
 ) -> int:
     """Run one method and show its trace."""
-    file = _earlier(config, method, given) if resume else experiment.read(config, "method")
+    file = _earlier("method", config, method, given) if resume else experiment.read(config, "method")
     written = file.pop("method", None)
     selector = method or written
     require(selector is not None, "no method: name one, as in peerdescent run gt-hsgd (see peerdescent list methods)")
@@ -78,17 +81,12 @@ def run_command(
     options, process = _connect(options)
     out = folder(options) if process == 0 else None
     problem, network = _build(options, process)
-    checkpoint = _checkpoint(options, process, resume)
-    if out and checkpoint:  # before the run, since a process that restarts reads it
-        experiment.write(out / "config.toml", options, method=selector)
-    earlier = options.out if resume else None
-    if checkpoint and earlier and not (earlier / "summary.json").is_file():
-        earlier = None  # the run was killed: there are checkpoints, but no trace
-    trace = _run(selector, options, problem, network, earlier, checkpoint)
+    trace = _run(selector, options, problem, network, options.out, process, resume)
+    if out:
+        with signals.writing():
+            _write(out, selector, trace)
     shown = partial(console.trace, own=trace.metrics)
     console.result(options.format, trace.table, shown, method=selector, status=trace.status)
-    if out:
-        _write(out, selector, options, trace)
     _close(trace, options)
     return {"done": 0, "diverged": 1, "interrupted": 130}[trace.status]
 
@@ -99,10 +97,12 @@ def run_command(
 peerdescent compare dsgd gt-dsgd gt-hsgd --epochs 10 --out runs/first
 peerdescent compare 'dsgd\\[alpha=0.1]' 'dsgd\\[alpha=0.5]' --topology ring
 peerdescent compare d2 d-get gt-hsgd --data a9a --format csv > table.csv
+peerdescent compare --resume --out runs/first
 
-With --out: comparison.csv, comparison.png, and a run folder for each method.
+With --out: comparison.csv, comparison.png, and a run folder for each method. What was killed continues with --resume.
 
-Exit status: 0 (also where a method diverged), 2 bad input, 3 another process is lost, 130 interrupted by Ctrl-C.""",
+Exit status: 0 (also where a method diverged), 2 bad input, 3 another process is lost, 130 interrupted by Ctrl-C, \
+SIGTERM or SIGHUP.""",
 )
 @with_options()
 def compare_command(
@@ -111,11 +111,12 @@ def compare_command(
         typer.Argument(metavar="METHOD", help="Two or more, as for `peerdescent run`.", show_default=False),
     ] = None,
     config: Config = None,
+    resume: Resume = False,
     *,
     given: dict[str, Any],
 ) -> int:
     """Run several methods on one problem and compare where they end."""
-    file = experiment.read(config, "methods")
+    file = _earlier("methods", config, methods, given) if resume else experiment.read(config, "methods")
     written = file.pop("methods", [])
     chosen = [selector.strip() for selector in methods or written]
     require(len(chosen) >= 2, "compare needs two methods or more: name them, as in compare dsgd gt-hsgd")
@@ -129,41 +130,51 @@ def compare_command(
     problem, network = _build(options, process)
     for method in parsed:
         check_network(method, network)
+    if out:
+        if not resume:
+            _clear_comparison(out)
+        experiment.write(out / "config.toml", options, methods=chosen)
     traces: dict[str, Trace] = {}
     interrupted = False
     for selector, slug in zip(chosen, _slugs(chosen), strict=True):
+        place = options.out and options.out / slug
         try:
-            traces[selector] = trace = _run(selector, options, problem, network)
+            if out and place:
+                files.claim(place)
+            traces[selector] = trace = _run(selector, options, problem, network, place, process, resume)
         except KeyboardInterrupt:  # during compilation, so there is no trace
             interrupted = True
             break
-        if out:
-            _write(out / slug, selector, options, trace)
+        if out and place:
+            with signals.writing():
+                _write(place, selector, trace)
         if trace.status == "interrupted":
             interrupted = True
             break
     if not traces:
         return 130
     table = _final(traces)
+    if out:
+        with signals.writing():
+            files.write(out / "comparison.csv", table.to_csv(index=False).encode())
+            figures.save(figures.comparison(traces), out / "comparison.png")
     console.result(options.format, table, console.comparison)
     if out:
-        experiment.write(out / "config.toml", options, methods=chosen)
-        files.write(out / "comparison.csv", table.to_csv(index=False).encode())
-        figures.save(figures.comparison(traces), out / "comparison.png")
-        _note(options, f"written to {out}; the figure is {out / 'comparison.png'}")
+        again = f"; continue with peerdescent compare --resume --out {out}" if interrupted else ""
+        _note(options, f"written to {out}; the figure is {out / 'comparison.png'}{again}")
     else:
         _note(options, "nothing was written: add --out DIR for the figure and files")
     return 130 if interrupted else 0
 
 
-def _earlier(config: Path | None, method: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the run to continue. Flags may change only its length and its output."""
+def _earlier(key: str, config: Path | None, methods: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of what is to continue. Flags may change only its length and its output."""
     require("out" in given, "--resume needs --out DIR: the folder of the run to continue")
     path = given["out"] / "config.toml"
     require(config is None, f"--resume reads {path}: leave out --config")
     require(path.is_file(), f"{given['out']} is not a run folder: it has no config.toml")
-    file = experiment.read(path, "method")
-    for name, value in {**given, **({"method": method} if method else {})}.items():
+    file = experiment.read(path, key)
+    for name, value in {**given, **({key: methods} if methods else {})}.items():
         same = name in RESUMABLE or value == file.get(name)
         flag = name.replace("_", "-")
         require(same, f"{flag} is {value} here and was {file.get(name)} in {path}: leave it out, or start another run")
@@ -184,28 +195,20 @@ def _build(options: Options, process: int) -> tuple[Problem, Network]:
         return experiment.build(options, process if registry.ENGINES[options.engine].processes else None)
 
 
-def _checkpoint(options: Options, process: int, resume: bool) -> Path | None:
-    """The folder of this process's checkpoints. Those of an earlier run are removed, unless this run continues it."""
-    if options.out is None or not registry.ENGINES[options.engine].processes:
-        return None
-    from peerdescent.runs import checkpoint
-
-    place = options.out / "checkpoint" / f"rank-{process}"
-    if not resume and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
-        checkpoint.clear(place)
-    return place
-
-
 def _run(
     selector: str,
     options: Options,
     problem: Problem,
     network: Network,
-    earlier: Path | None = None,
-    checkpoint: Path | None = None,
+    place: Path | None,
+    process: int,
+    resume: bool,
 ) -> Trace:
+    """Run a method, or continue it; with a run folder `place`, a kill at any moment loses a few seconds at most."""
+    checkpoint = _checkpoint(selector, options, place, process, resume) if place else None
+    before = _reached(checkpoint) if checkpoint and resume else None
     with console.waiting(f"compiling {selector}", options.quiet) as spinner:
-        return peerdescent.run(
+        trace = peerdescent.run(
             peerdescent.methods.parse(selector),
             problem,
             network,
@@ -216,14 +219,65 @@ def _run(
             precision=options.precision,
             record=peerdescent.Grid(options.record, options.grid, not options.skip_stationarity),
             progress=console.Compiled(spinner) if spinner else False,
-            resume=earlier,
             checkpoint=checkpoint,
         )
+    if trace.steps == before:
+        _note(options, f"nothing to resume: {selector} has all of its {before:,} steps")
+    return trace
 
 
-def _write(place: Path, selector: str, options: Options, trace: Trace) -> None:
-    place.mkdir(parents=True, exist_ok=True)
-    experiment.write(place / "config.toml", options, method=selector)
+def _reached(folder: Path) -> int | None:
+    """The step of the newest checkpoint."""
+    from peerdescent.runs import checkpoint
+
+    return max(checkpoint.steps(folder), default=None)
+
+
+def _checkpoint(selector: str, options: Options, place: Path, process: int, resume: bool) -> Path:
+    """The folder of this process's checkpoints, for a run that begins or continues in a run folder."""
+    from peerdescent.runs import checkpoint
+
+    own = place / "checkpoint"
+    if registry.ENGINES[options.engine].processes:
+        own /= f"rank-{process}"
+    elif process:
+        own /= f"process-{process}"
+    if resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+        checkpoint.check(own)
+    else:  # what an earlier run left is removed before anything is written, so that nothing is of two runs
+        checkpoint.clear(own)
+        if process == 0:
+            _clear(place)
+    if process == 0:
+        experiment.write(place / "config.toml", options, method=selector)
+    return own
+
+
+def _clear(place: Path) -> None:
+    """Remove the results of a run from its folder."""
+    from peerdescent.runs import checkpoint
+
+    checkpoint.clear(place / "checkpoint")
+    for name in VIEWS:
+        (place / name).unlink(missing_ok=True)
+
+
+def _clear_comparison(out: Path) -> None:
+    """Remove the results of an earlier comparison, so that they are not drawn with those of this one."""
+    for name in ("comparison.csv", "comparison.png"):
+        (out / name).unlink(missing_ok=True)
+    for place in out.iterdir():
+        if (place / files.MARK).is_file() and (place / "config.toml").is_file():
+            _clear(place)
+            (place / "config.toml").unlink()
+            (place / files.MARK).unlink()
+            with contextlib.suppress(OSError):  # unless there is more in it, which is not ours
+                (place / "checkpoint").rmdir()
+                place.rmdir()
+
+
+def _write(place: Path, selector: str, trace: Trace) -> None:
+    """Write a run folder; its configuration is there since the run began."""
     trace.save(place)
     figures.save(figures.comparison({selector: trace}), place / "loss.png")
 

@@ -38,5 +38,11 @@ class Engine(Protocol):
     def gather(self, state: Any) -> Any:
         """A copy of the state of all nodes, as the same tree with NumPy arrays (n, p), in every process."""
 
+    def own(self, gathered: Any) -> Any:
+        """What this process saves of a gathered state, in NumPy arrays: all of it, or the part of its own node."""
+
+    def join(self, own: Any) -> Any:
+        """The gathered state, from what every process has saved."""
+
     def scatter(self, gathered: Any) -> Any:
         """The state from a copy that `gather` made; it shares no memory with that copy."""

@@ -125,6 +125,14 @@ class Processes:
 
         return jax.tree.map(everyone, state)
 
+    def own(self, gathered: Any) -> Any:
+        """The part of this node."""
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[self.links.rank] if np.ndim(leaf) else leaf, gathered)
+
+    def join(self, own: Any) -> Any:
+        """The parts of all nodes, in every process."""
+        return self.gather(own)
+
     def scatter(self, gathered: Any) -> Any:
         """This node's part of a gathered state, as new tensors."""
         return jax.tree.map(lambda leaf: self._own(leaf) if np.ndim(leaf) else leaf, gathered)

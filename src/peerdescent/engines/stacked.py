@@ -55,6 +55,12 @@ class Stacked(Loop):
         """A copy of the state in NumPy arrays (n, p)."""
         return jax.tree.map(np.array, state)
 
+    def own(self, gathered: Any) -> Any:
+        """All of it."""
+        return gathered
+
+    join = own
+
     def scatter(self, gathered: Any) -> Any:
         """A copy on the device; a copy, since `advance` consumes the state."""
         return jax.tree.map(jnp.array, gathered)

@@ -6,10 +6,12 @@ colour (those of Okabe and Ito, safe for colour-blind readers), dash and marker,
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from peerdescent.errors import require
+from peerdescent.files import write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,5 +46,7 @@ def save(figure: Figure, path: str | Path) -> Path:
     path = Path(path)
     require(path.suffix.lower() in SUFFIXES, f"cannot draw {path.name!r}: end its name in {', '.join(SUFFIXES)}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    content = io.BytesIO()
+    figure.savefig(content, dpi=150, format=path.suffix.lower()[1:])
+    write(path, content.getvalue())
     return path

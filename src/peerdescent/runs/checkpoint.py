@@ -16,6 +16,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save as packed
 
+from peerdescent.errors import require
 from peerdescent.files import write
 
 KEPT = 3
@@ -38,8 +39,11 @@ def save(folder: Path, step: int, arrays: dict[str, np.ndarray], facts: dict[str
     contiguous = {name: np.require(array, requirements="C") for name, array in arrays.items()}
     content = packed(contiguous, metadata={"facts": json.dumps(facts)})
     path = folder / f"step-{step}-{_digest(content)}.safetensors"
-    write(path, content)
-    for _, old in sorted(_named(folder), reverse=True)[KEPT:]:
+    if not _is_whole(path):
+        write(path, content)
+    others = sorted(((found, old) for found, old in _named(folder) if old != path), reverse=True)
+    # One of the same step had another status, such as that of a run that could have ended there.
+    for _, old in [one for one in others if one[0] == step] + [one for one in others if one[0] != step][KEPT - 1 :]:
         old.unlink(missing_ok=True)
     return path
 
@@ -54,6 +58,15 @@ def load(folder: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]
     path = next(path for found, path in _named(folder) if found == step and _is_whole(path))
     with safe_open(path, framework="numpy") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["facts"])  # noqa: SIM118
+
+
+def check(folder: Path) -> None:
+    """Refuse to continue in a folder whose checkpoints are all damaged; one without any begins anew."""
+    found = _named(folder)
+    require(
+        not found or bool(steps(folder)),
+        f"none of the {len(found)} checkpoints in {folder} is whole: start the run again, without resuming it",
+    )
 
 
 def clear(folder: Path) -> None:

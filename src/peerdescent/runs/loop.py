@@ -25,6 +25,7 @@ from peerdescent.runs.checks import check, check_seed, matrix_precision, startin
 from peerdescent.runs.costs import Costs
 from peerdescent.runs.metrics import Metric, own_metrics
 from peerdescent.runs.output import visited
+from peerdescent.runs.pace import Pace
 from peerdescent.runs.progress import choose
 from peerdescent.runs.recorder import Recorder
 from peerdescent.runs.schedule import Grid, recording_steps
@@ -68,8 +69,9 @@ def run(
         metrics: More columns for the trace: functions of (x_mean, x, problem), or results of `peer.metric`.
         progress: True, False, None (a bar on a terminal only), or an object with `begin`, `update` and `end`.
         resume: An earlier trace or run folder, to continue to a larger number of steps.
-        checkpoint: A folder for the checkpoints of this process, written at every record. The run continues from the
-            newest valid checkpoint there that all processes of the run have, or from `resume` if that has more steps.
+        checkpoint: A folder for the checkpoints of this process, written at records, and between them if they are far
+            apart, as long as that takes less than a fiftieth of the time. The run continues from the newest valid
+            checkpoint there that all processes of the run have, or from `resume` if that has more steps.
 
     Returns:
         The trace: `trace.table`, `trace.x`, `trace.x_mean`, `trace.x_tilde`, `trace.status`.
@@ -117,32 +119,44 @@ def run(
             recorder.warm_up()
             if recorder.restore(earlier, folder):
                 require(
-                    recorder.step <= total,
-                    f"the checkpoint in {folder} has {recorder.step} steps, and {total} are asked for: give as many or "
-                    "more, or another folder",
+                    recorder.at.step <= total,
+                    f"the checkpoint in {folder} has {recorder.at.step} steps, and {total} are asked for: give as many "
+                    "or more, or another folder",
                 )
                 if recorder.diverged():
                     return recorder.trace(Status.diverged, f"loss {recorder.loss:g} at step {recorder.step}")
-                grid = [recorder.step, *(step for step in grid if step > recorder.step)]
+                grid = [recorder.step, *(step for step in grid if step > recorder.step and step >= recorder.at.step)]
             else:
                 recorder.begin(visited(seed, -1, 0, problem.nodes))
             bar.update(recorder.step, recorder.loss)
+            pace = Pace(folder, machine.gather)
             for left, right in pairwise(grid):
-                recorder.advance(right, visited(seed, left, right, problem.nodes))
-                if folder is not None:
-                    recorder.save(folder)
+                move = visited(seed, left, right, problem.nodes)
+                while recorder.at.step < right:
+                    recorder.advance(pace.next(recorder.at.step, right), move)
+                    if recorder.at.step < right and pace.is_due():
+                        pace.save(recorder)
+                recorder.record()
                 bar.update(right, recorder.loss)
                 if recorder.diverged():
-                    return recorder.trace(Status.diverged, f"loss {recorder.loss:g} at step {right}")
+                    break
+                if pace.is_due(recorded=True):
+                    pace.save(recorder)
         except KeyboardInterrupt:
             if not recorder.last.rows:
                 raise
-            return recorder.trace(Status.interrupted)
+            status, message = Status.interrupted, ""
         except NotFinite as error:
-            return recorder.trace(Status.diverged, str(error))
+            status, message = Status.diverged, str(error)
+        else:
+            gone = recorder.diverged()
+            status = Status.diverged if gone else Status.done
+            message = f"loss {recorder.loss:g} at step {recorder.step}" if gone else ""
         finally:
             bar.end()
-        return recorder.trace(Status.done)
+        if folder is not None:
+            recorder.save(folder, status, message)
+        return recorder.trace(status, message)
 
 
 def _facts(identity: Identity, packages: Iterable[str], grid: list[int], shared: str) -> dict[str, Any]:

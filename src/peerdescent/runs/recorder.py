@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from peerdescent.runs import checkpoint
 from peerdescent.runs.checks import diverged
 from peerdescent.runs.costs import Costs
 from peerdescent.runs.metrics import METRICS, Cost, Metric, Snapshot, measure
-from peerdescent.runs.trace import Identity, Status, Trace
+from peerdescent.runs.trace import Identity, Position, Status, Trace
 
 
 class Record(NamedTuple):
@@ -32,9 +32,10 @@ class Record(NamedTuple):
 
 
 class Recorder:
-    """Advances an engine from record to record.
+    """Advances an engine, and records where it is.
 
-    `last` is replaced in one assignment, so that an interruption at any moment leaves a complete record.
+    `at` is where the run is, and `last` what was last recorded. Each is replaced in one assignment, so that an
+    interruption at any moment leaves both complete.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Recorder:
         self.metrics = [*columns, *metrics]
         self.at_nodes = any(one.cost == Cost.nodes for one in self.metrics)
         self.last = Record([], x0, x0[0], None)
+        self.at = Position(0, None, x0[0], 0.0)
 
     @property
     def loss(self) -> float:
@@ -74,7 +76,8 @@ class Recorder:
     def begin(self, move: tuple[int, int] | None) -> None:
         """Record x_0."""
         assert move is not None
-        self._record(0, self.x0, None, self.x0[move[1]].copy(), 0.0)
+        self.at = Position(0, None, self.x0[move[1]].copy(), 0.0)
+        self.record()
 
     def restore(self, earlier: Trace | None, folder: Path | None) -> bool:
         """Continue from an earlier trace or from the newest checkpoint that every process has; False without either.
@@ -82,25 +85,33 @@ class Recorder:
         If there are both, continue from the one with more steps.
         """
         if earlier is not None:
-            self._check_same(asdict(earlier.identity), [str(name) for name in earlier.table.columns])
+            self._check_same(earlier)
             require(
                 earlier.status != Status.diverged, "cannot resume a run that diverged: start again with a smaller step"
             )
         newest = -1 if folder is None else self._newest(folder)
-        if newest >= (0 if earlier is None else earlier.steps):
+        if newest >= (0 if earlier is None else earlier.end.step):
             assert folder is not None
-            self._restore_checkpoint(folder, newest)
+            found = Trace.from_checkpoint(folder, newest)
+            self._check_same(found)
+            self._continue(found, self.engine.join)
         elif earlier is not None:
-            self._restore_trace(earlier)
+            self._continue(earlier, lambda state: state)
         return bool(self.last.rows)
 
-    def _restore_trace(self, trace: Trace) -> None:
+    def _continue(self, trace: Trace, whole: Callable[[Any], Any]) -> None:
+        """Continue from a trace; `whole` makes the state of all nodes of the one that the trace has."""
+        end = trace.end
         state = None
-        if trace.state is not None:
-            structure = jax.tree.structure(self.engine.start(self.x0))
-            state = jax.tree.unflatten(structure, [np.array(leaf) for leaf in jax.tree.leaves(trace.state)])
+        if end.state is not None:
+            like, leaves = self.engine.start(self.x0), jax.tree.leaves(end.state)
+            same = len(jax.tree.leaves(like)) == len(leaves)
+            require(same, "cannot resume: the earlier run had a state of another form")
+            state = whole(jax.tree.unflatten(jax.tree.structure(like), leaves))
         rows: Any = trace.table.to_dict("records")
-        self.last = Record(rows, trace.x, trace.x_tilde, state)
+        x = self.x0 if state is None else state.x if trace.position is None else trace.x
+        self.last = Record(rows, x, trace.x_tilde, state if trace.position is None else None)
+        self.at = end._replace(state=state)
 
     def _newest(self, folder: Path) -> int:
         """The newest step that has a valid checkpoint in every process; -1 if there is none."""
@@ -111,24 +122,18 @@ class Recorder:
         everywhere = np.asarray(self.engine.gather(padded)).reshape(-1, most) if most else np.zeros((1, 0))
         return int(max(set.intersection(*(set(row) for row in everywhere.tolist())) | {-1}))
 
-    def _restore_checkpoint(self, folder: Path, step: int) -> None:
-        arrays, facts = checkpoint.load(folder, step)
-        self._check_same(facts["identity"], list(facts["rows"][0]))
-        like = self.engine.start(self.x0)
-        local = [arrays[f"state/{k}"] for k in range(len(jax.tree.leaves(like)))]
-        state = self.engine.gather(jax.tree.unflatten(jax.tree.structure(like), local))
-        self.last = Record(facts["rows"], state.x, arrays["x_tilde"], state)
+    def save(self, folder: Path, status: Status, message: str = "") -> None:
+        """Write a checkpoint of this process, of where it is."""
+        trace = self.trace(status, message)
+        own = self.engine.own(trace.end.state)
+        trace.save_checkpoint(folder, jax.tree.leaves(own), whole=own is trace.end.state)
 
-    def save(self, folder: Path) -> None:
-        """Write a checkpoint of this process at the last record."""
-        local = jax.tree.leaves(self.engine.scatter(self.last.state))
-        arrays = {f"state/{k}": np.asarray(leaf) for k, leaf in enumerate(local)} | {"x_tilde": self.last.x_tilde}
-        checkpoint.save(folder, self.step, arrays, {"identity": asdict(self.identity), "rows": self.last.rows})
-
-    def _check_same(self, earlier: dict[str, Any], columns: list[str]) -> None:
+    def _check_same(self, trace: Trace) -> None:
+        earlier = asdict(trace.identity)
         for name, mine in asdict(self.identity).items():
             theirs = earlier[name]
             require(mine == theirs, f"cannot resume: {name} is {mine!r} here and was {theirs!r} in the earlier run")
+        columns = [str(name) for name in trace.table.columns]
         here, there = ([name for name in names if name not in METRICS] for names in (self._columns, columns))
         require(here == there, f"cannot resume: the metrics added are {here} here and were {there} in the earlier run")
 
@@ -137,22 +142,25 @@ class Recorder:
         return [*METRICS, *(one.name for one in self.own)]
 
     def advance(self, until: int, move: tuple[int, int] | None) -> None:
-        """Run to the next record; `move` is a (step, node) on the way whose iterate x_tilde becomes."""
-        x_tilde, seconds, step = self.last.x_tilde, self.last.rows[-1]["seconds"], self.step
-        state = None if self.last.state is None else self.engine.scatter(self.last.state)
-        for stop in sorted({until, *(move or ())[:1]}):
+        """Run to a later step; `move` is a (step, node) whose iterate x_tilde becomes, if it is on the way."""
+        step, state, x_tilde, seconds = self.at
+        passed = move is not None and step < move[0] <= until
+        state = None if state is None else self.engine.scatter(state)
+        for stop in sorted({until, move[0]} if move is not None and passed else {until}):
             clock = time.perf_counter()
             if state is None:
                 state, step = self.engine.start(self.x0), 1
             state = self.engine.advance(state, step, stop)
             seconds += time.perf_counter() - clock
             step = stop
-            if move and stop == move[0]:
+            if move is not None and passed and stop == move[0]:
                 x_tilde = self.engine.gather(state.x)[move[1]].copy()
-        gathered = self.engine.gather(state)
-        self._record(until, gathered.x, gathered, x_tilde, seconds)
+        self.at = Position(until, self.engine.gather(state), x_tilde, seconds)
 
-    def _record(self, step: int, x: np.ndarray, state: Any, x_tilde: np.ndarray, seconds: float) -> None:
+    def record(self) -> None:
+        """Add a row about where the run is."""
+        step, state, x_tilde, seconds = self.at
+        x = self.x0 if state is None else state.x
         with np.errstate(all="ignore"):  # a diverging run has values that are not finite; its status says so
             mean = x.mean(axis=0)
             values, grads = self.engine.evaluate(np.vstack([mean, x]) if self.at_nodes else mean[None])
@@ -177,9 +185,12 @@ class Recorder:
         return diverged(self.loss, self.last.rows[0]["loss"])
 
     def trace(self, status: Status, message: str = "") -> Trace:
-        """The trace of all records."""
+        """The trace of all records, and where the run is beyond the last one."""
         rows, x, x_tilde, state = self.last
-        return Trace(pd.DataFrame(rows), x, x_tilde, status, self.identity, message, self.compiling, state, self.own)
+        beyond = self.at if self.at.step > self.step else None
+        return Trace(
+            pd.DataFrame(rows), x, x_tilde, status, self.identity, message, self.compiling, state, self.own, beyond
+        )
 
 
 def _read_only(a: Any) -> Any:

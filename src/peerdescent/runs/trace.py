@@ -9,16 +9,16 @@ import subprocess
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pandas as pd
-from safetensors.numpy import load_file, save
 
 import peerdescent
 from peerdescent.errors import require
 from peerdescent.files import write
+from peerdescent.runs import checkpoint
 from peerdescent.runs.metrics import METRICS, Metric
 
 
@@ -44,6 +44,31 @@ class Identity:
     engine: str
     values: str
     """A checksum of the problem's data, the weights and x_0."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What the problem, the weights and x_0 are made of, by name: data, partition, numbers, checksums.
+
+    Runs whose identities differ in seeds only are runs of one experiment. A partition that is drawn by a seed has that
+    seed among its facts, as `data seed`; the checksum `values` depends on it, and the other facts do not.
+    """
+
+    @property
+    def experiment(self) -> dict[str, Any]:
+        """All that defines the run but its seeds."""
+        own = asdict(self)
+        facts = own.pop("facts")
+        if facts:  # without facts the checksum is all that is known of the problem
+            own.pop("values")
+        own.pop("seed")
+        return own | {name: value for name, value in facts.items() if name != "data seed"}
+
+
+class Position(NamedTuple):
+    """From where a run continues: its state after a step, which may be later than the last record."""
+
+    step: int
+    state: Any
+    x_tilde: np.ndarray
+    seconds: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +78,8 @@ class Trace:
     `table` has one row per record, with the columns step, epoch, loss, grad_norm, stationarity, consensus, tracking,
     gradients, rounds, bytes and seconds, and one for each of the user's own `metrics`. `x` (n, p) are the iterates of
     the last row. `x_tilde` (p,) is the output of Algorithm 1, uniform over all nodes and steps. `message` says where a
-    run diverged. `seconds` exclude `compile_seconds`.
+    run diverged. `seconds` exclude `compile_seconds`. A run that was interrupted between two records has the `position`
+    from which it continues; other runs continue from `state`.
     """
 
     table: pd.DataFrame
@@ -65,6 +91,7 @@ class Trace:
     compile_seconds: float = 0.0
     state: Any = field(default=None, repr=False)
     metrics: tuple[Metric, ...] = ()
+    position: Position | None = field(default=None, repr=False)
 
     def metric(self, name: str) -> Metric:
         """The metric of a column."""
@@ -104,37 +131,76 @@ class Trace:
             "commit": _commit(),
         }
 
+    @property
+    def end(self) -> Position:
+        """From where the run continues."""
+        return self.position or Position(
+            self.steps, self.state, self.x_tilde, float(self.table["seconds"].iloc[-1]) if len(self.table) else 0.0
+        )
+
     def save(self, folder: str | Path) -> Path:
-        """Write `trace.csv`, `summary.json` and `checkpoint/` into a run folder, each file atomically."""
+        """Write a run folder: `checkpoint/`, from which `load` reads, and `trace.csv` and `summary.json` for people."""
         folder = Path(folder)
-        (folder / "checkpoint").mkdir(parents=True, exist_ok=True)
-        arrays = {f"state/{i}": np.ascontiguousarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.state))}
-        arrays |= {"x": np.ascontiguousarray(self.x), "x_tilde": np.ascontiguousarray(self.x_tilde)}
-        write(folder / "checkpoint" / "state.safetensors", save(arrays))
+        self.save_checkpoint(folder / "checkpoint", jax.tree.leaves(self.end.state))
         write(folder / "trace.csv", self.table.to_csv(index=False).encode())
         write(folder / "summary.json", (json.dumps(self.summary(), indent=2) + "\n").encode())
         return folder
 
+    def save_checkpoint(self, folder: Path, leaves: list[Any], whole: bool = True) -> None:
+        """Write one checkpoint with everything in it: state, records, status and identity.
+
+        `leaves` are those of the state to continue from; not `whole`, they are of one process only.
+        """
+        step, _, x_tilde, seconds = self.end
+        arrays = {f"state/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        arrays |= {"x_tilde": self.x_tilde, "end/x_tilde": x_tilde}
+        if whole or self.position is not None:
+            arrays["x"] = self.x
+        facts = {
+            "identity": asdict(self.identity),
+            "rows": self.table.to_dict("records"),
+            "status": str(self.status),
+            "message": self.message,
+            "compile_seconds": self.compile_seconds,
+            "metrics": [one.look() for one in self.metrics],
+            "seconds": seconds,
+        }
+        checkpoint.save(folder, step, arrays, facts)
+
     @staticmethod
     def load(folder: str | Path) -> Trace:
-        """Load the trace in a run folder. Its `state` is a flat list, which `run(resume=...)` accepts."""
+        """Load the trace in a run folder. Its `state` is a flat list, which `run(resume=...)` accepts.
+
+        It is read from the newest checkpoint that is whole; `trace.csv` and `summary.json` are not read.
+        """
         folder = Path(folder)
-        for name in ("summary.json", "trace.csv", "checkpoint/state.safetensors"):
-            require((folder / name).is_file(), f"{folder} is not a run folder: it has no {name}")
-        summary = json.loads((folder / "summary.json").read_text())
-        arrays = load_file(folder / "checkpoint" / "state.safetensors")
-        state = [arrays[f"state/{i}"] for i in range(sum(name.startswith("state/") for name in arrays))]
-        return Trace(
-            table=pd.read_csv(folder / "trace.csv"),
-            x=arrays["x"],
-            x_tilde=arrays["x_tilde"],
-            status=Status(summary["status"]),
-            identity=Identity(**{name: summary[name] for name in Identity.__dataclass_fields__}),
-            message=summary["message"],
-            compile_seconds=summary["compile_seconds"],
-            state=state or None,
-            metrics=tuple(Metric(**look) for look in summary.get("metrics", [])),
-        )
+        known = checkpoint.steps(folder / "checkpoint")
+        require(bool(known), f"{folder} is not a run folder: it has no checkpoint that is whole")
+        return Trace.from_checkpoint(folder / "checkpoint", known[0])
+
+    @staticmethod
+    def from_checkpoint(folder: Path, step: int) -> Trace:
+        """The trace in one checkpoint; that of one process has no iterates unless it was saved between records."""
+        arrays, facts = checkpoint.load(folder, step)
+        try:
+            state: Any = [arrays[f"state/{i}"] for i in range(sum(name.startswith("state/") for name in arrays))]
+            table = pd.DataFrame(facts["rows"])
+            at = Position(step, state or None, arrays["end/x_tilde"], float(facts["seconds"]))
+            between = step != int(table["step"].iloc[-1])
+            return Trace(
+                table=table,
+                x=arrays.get("x", np.zeros((0, len(at.x_tilde)))),
+                x_tilde=arrays["x_tilde"],
+                status=Status(facts["status"]),
+                identity=Identity(**facts["identity"]),
+                message=facts["message"],
+                compile_seconds=facts["compile_seconds"],
+                state=None if between else at.state,
+                metrics=tuple(Metric(**look) for look in facts["metrics"]),
+                position=at if between else None,
+            )
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise ValueError(f"{folder} has a checkpoint of something else: {error!r}; give another folder") from error
 
 
 def _commit() -> str | None:

@@ -1,0 +1,65 @@
+"""Signals that end a command: Ctrl-C, SIGTERM and SIGHUP are one KeyboardInterrupt, and files are written first."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+GRACE = 10.0
+"""Seconds after a signal in which another one changes nothing, since results are being written."""
+
+
+class _Stop:
+    """What has arrived so far."""
+
+    def __init__(self) -> None:
+        self.last = float("-inf")
+        self.writing = 0
+        self.pending = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal: raise KeyboardInterrupt, but not while files are written, nor soon after another one."""
+        if self.writing:
+            self.pending = True
+        elif time.monotonic() - self.last > GRACE:
+            self.last = time.monotonic()
+            raise KeyboardInterrupt
+
+
+_stop = _Stop()
+
+
+@contextmanager
+def handled() -> Iterator[None]:
+    """Handle these signals in a command. One that the caller ignores, as `nohup` does, stays ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _stop.__init__()  # type: ignore[misc]
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, _stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Let a signal wait until files are written."""
+    _stop.writing += 1
+    try:
+        yield
+    finally:
+        _stop.writing -= 1
+    if _stop.pending and not _stop.writing:
+        _stop.pending = False
+        raise KeyboardInterrupt

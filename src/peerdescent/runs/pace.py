@@ -1,0 +1,59 @@
+"""When a run writes checkpoints: so often that a kill loses little, and so rarely that they cost little."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peerdescent.runs.recorder import Recorder
+from peerdescent.runs.trace import Status
+
+LOST = 2.0
+"""Seconds of work that a kill may lose, if checkpoints are cheap enough."""
+SHARE = 0.02
+"""The most that checkpoints may cost, as a share of the time."""
+
+
+class Pace:
+    """Divides the way from record to record, and tells when to save.
+
+    Processes have different clocks, so they agree on decisions through `gather`. Without a folder nothing is saved.
+    """
+
+    def __init__(self, folder: Path | None, gather: Callable[[Any], Any]) -> None:
+        self.folder, self.gather = folder, gather
+        self.saved = self.looked = time.perf_counter()
+        self.cost, self.steps = 0.0, 1
+
+    def next(self, step: int, until: int) -> int:
+        """The step at which to look at the clock again: `until`, or an earlier one if the way is long."""
+        if self.folder is None:
+            return until
+        now = time.perf_counter()
+        taken, self.looked = now - self.looked, now
+        # As many steps as take half of LOST, by the speed of the last ones; at most twice as many as then.
+        wanted = self.steps * 2 if taken < LOST / 4 else max(1, int(self.steps * LOST / 2 / taken))
+        self.steps = min(self._agreed(wanted, min), until - step)
+        return step + self.steps
+
+    def is_due(self, recorded: bool = False) -> bool:
+        """Whether to save now: at a record if that is cheap, and elsewhere only if much would be lost."""
+        if self.folder is None:
+            return False
+        since = time.perf_counter() - self.saved
+        return bool(self._agreed(since * SHARE >= self.cost and (recorded or since >= LOST), max))
+
+    def save(self, recorder: Recorder) -> None:
+        """Write a checkpoint. A run that ends here was interrupted."""
+        assert self.folder is not None
+        clock = time.perf_counter()
+        recorder.save(self.folder, Status.interrupted)
+        self.saved = time.perf_counter()
+        self.cost = self.saved - clock
+
+    def _agreed(self, own: int, which: Callable[[Any], Any]) -> int:
+        return int(which(np.asarray(self.gather(np.array([int(own)]))).ravel().tolist()))
