@@ -268,7 +268,7 @@ def test_names_are_only_names(driver, tmp_path):
     assert driver.title == "<img src=x onerror=alert(3)>&lt;: report"
     assert len(page.all("script")) == 3
     assert page.all("img") + page.all("main b") == []
-    assert page.texts("#legend button") == [f"{NASTY} (a) (diverged)", WORSE]
+    assert page.texts("#legend button") == [f"{NASTY} (problem {NASTY}) (diverged)", WORSE]
     assert page.texts("#problem option") == [NASTY, WORSE]
     assert page.texts("#heat-up option") == [NASTY, WORSE]
     assert (page.title("heat", "y"), page.title("heat", "x")) == (NASTY, WORSE)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pytest
 
 import peerdescent as peer
-from peerdescent.engines.outline import Drawn, Either, Gradient, Mix, flat, outline
+from peerdescent.engines.outline import Drawn, Either, Gradient, Mix, definition, flat, outline
+from peerdescent.methods.parameters import Part
 from small import assert_close, small_logistic
 
 
@@ -88,3 +90,73 @@ def test_leaves_that_part_two_iterations_later_are_told_apart():
         for engine in ("stacked", "debug")
     )
     assert_close(fast, slow)
+
+
+def part(step, empty=(), **fields):
+    """An estimator of a user whose step is a function of (self, x, memory, net)."""
+    made = type("mine", (Part,), {"__annotations__": dict.fromkeys(fields, float), **fields, "step": step})
+    made.init = lambda self, x, net: (net.grad(x, net.sample(1)), empty)
+    return dataclass(frozen=True)(made)
+
+
+def plain(self, x, memory, net):
+    return net.grad(x, net.sample(1)), ()
+
+
+def in_place(self, x, memory, net):
+    g = net.grad(x, net.sample(1))
+    g -= 0.1 * x
+    return g, None
+
+
+def growing(self, x, memory, net):
+    g = net.grad(x, net.sample(1))
+    m = g if memory is None else 0.9 * memory + g
+    return m, m
+
+
+def fractional(self, x, memory, net):
+    return net.every(2.5, lambda: net.grad(x, net.sample(9)), lambda: net.grad(x, net.sample(1))), None
+
+
+def uneven(self, x, memory, net):
+    return net.every(2, lambda: net.grad(x, net.sample(9)), lambda: (x, x)), None
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (in_place, "changes a vector in place, as in x [+]= y: write x = x [+] y"),
+        (growing, "a step returns a state of another form than init"),
+        (fractional, "a period of 2.5: declare it with count"),
+        (uneven, "two branches of an every return values of different forms"),
+    ],
+)
+def test_what_engines_would_run_differently_is_refused(step, message):
+    with pytest.raises(ValueError, match=message):
+        outline(peer.compose(part(step, None)(), peer.fusions.consensus()))
+
+
+def test_a_definition_is_what_a_method_computes():
+    def of(step):
+        return definition(peer.compose(part(step)(), peer.fusions.consensus(), "same name"))
+
+    def scaled(self, x, memory, net):
+        return FACTOR * net.grad(x, net.sample(1)), ()
+
+    assert of(plain) == of(plain)
+    assert of(plain) == definition(peer.methods.dsgd()), "another name for the same"
+    assert of(plain) != of(scaled)
+    before = of(scaled)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "FACTOR", 3.0)
+        outline.cache_clear()
+        definition.cache_clear()
+        assert of(scaled) != before, "a number from around the function"
+    assert definition(peer.methods.gt_hsgd(beta=0.1)) == definition(peer.methods.gt_hsgd(beta=0.2))
+    assert definition(peer.methods.gt_hsgd(batch=1)) != definition(peer.methods.gt_hsgd(batch=2))
+    by_hand = [peer.Method(lambda x, net, a=a: (net.mix(a * x),), lambda s, net: s) for a in (0.1, 0.2)]
+    assert definition(by_hand[0]) != definition(by_hand[1])
+
+
+FACTOR = 2.0

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 
 import pytest
 
 import peerdescent as peer
 from peerdescent import estimators, fusions
+from peerdescent.engines.outline import outline
 from peerdescent.methods import METHODS, parse
-from peerdescent.methods.parameters import step_size
+from peerdescent.methods.parameters import choice, step_size
 
 SIGNATURES = {
     "dsgd": ["alpha", "batch"],
@@ -154,3 +156,26 @@ def test_methods_made_by_hand_have_no_parameters():
     assert method == method.replace()
     with pytest.raises(ValueError, match="custom was made by hand and has no parameters to replace"):
         method.replace(alpha=1.0)
+
+
+def test_a_method_does_what_its_parts_do():
+    """Engines make a method again from its parts, so functions of another kind would be lost."""
+    method = peer.methods.dsgd()
+    with pytest.raises(ValueError, match="dsgd has other functions than its parts"):
+        dataclasses.replace(method, step=lambda state, net: state)
+    with pytest.raises(ValueError, match="has other functions than its parts"):
+        peer.Method(lambda x, net: x, lambda s, net: s, "mine", method.parts)
+    assert dataclasses.replace(method, name="other") == method
+
+
+def test_choices_that_are_equal_are_refused():
+    with pytest.raises(ValueError, match="are equal in part, as 1 and True are"):
+        choice(1, 1, True)
+
+
+def test_a_branch_with_too_many_samples_is_refused():
+    def step(state, net):
+        return net.every(2, lambda: sum((net.grad(state, net.sample(1)) for _ in range(65)), state), lambda: state)
+
+    with pytest.raises(ValueError, match="draws more than 64 samples"):
+        outline(peer.Method(lambda x, net: x, step))

@@ -11,7 +11,7 @@ import pytest
 
 import peerdescent as peer
 from children import python
-from peerdescent.digests import digest
+from peerdescent.problems.definition import digest
 from small import PROBLEMS
 
 ROWS = np.random.default_rng(0).normal(size=(6, 5, 3)), np.ones((6, 5))
@@ -95,7 +95,7 @@ def test_what_cannot_be_traced_is_never_taken_for_another():
 def test_a_definition_is_the_same_in_another_process():
     code = (
         "import jax, jax.numpy as jnp, numpy as np, peerdescent as peer\n"
-        "from peerdescent.digests import digest\n"
+        "from peerdescent.problems.definition import digest\n"
         "def f(p, b): return jnp.mean(jax.nn.softplus(jax.nn.gelu(jax.nn.relu(b @ p['w'])).sum(1)))\n"
         "print(digest(peer.problems.loss(f, {'w': np.ones((3, 4))}, np.ones((2, 5, 3))).definition))"
     )

@@ -46,15 +46,6 @@ def test_an_empty_folder_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("summary.json", "{", r"a.summary.json is not JSON"),
-        ("summary.json", "[]", r"a.summary.json holds no table of names"),
-        ("summary.json", '{"method": "dsgd"}', r"a.summary.json lacks problem, network, seed, status"),
-        ("trace.csv", "", r"a.trace.csv is not the table of a trace"),
-        ("trace.csv", "step,loss\n0,much\n", r"a.trace.csv is not the table of a trace.*much"),
-        ("trace.csv", "step,loss\n", r"a.trace.csv has no rows"),
-        ("summary.json", {"metrics": [{"nmae": "a"}]}, r"a.summary.json does not describe metrics: .*nmae"),
-        ("summary.json", {"metrics": ["accuracy"]}, r"a.summary.json does not describe metrics"),
-        ("summary.json", {"metrics": [{"name": "a", "format": "long"}]}, r"a.summary.json does not describe metrics"),
         ("optimum.json", "{}", r"a.optimum.json lacks value"),
         ("sweep.csv", "a,b\n1,2\n", r"a.sweep.csv is not the table of a sweep: it lacks seed, loss, status, method"),
         ("sweep.csv", "alpha,seed,loss,status,method\n", r"a.sweep.csv has no rows"),
@@ -63,16 +54,32 @@ def test_an_empty_folder_is_refused(tmp_path):
 )
 def test_damaged_files_are_named(file, text, message, tmp_path):
     trace().save(tmp_path / "a")
-    if isinstance(text, dict):
-        text = json.dumps(json.loads((tmp_path / "a" / file).read_text()) | text)
     (tmp_path / "a" / file).write_text(text)
     with pytest.raises(ValueError, match=message):
         report.write(tmp_path)
 
 
+def test_a_page_is_made_from_checkpoints(tmp_path):
+    """What is for people in a run folder, and foreign files of those names, change nothing."""
+    trace().save(tmp_path / "a")
+    before = contents(report.write(tmp_path))
+    (tmp_path / "a" / "trace.csv").write_text("step,loss\n0,much\n")
+    (tmp_path / "a" / "summary.json").write_text("[]")
+    (tmp_path / "foreign").mkdir()
+    for name in ("trace.csv", "summary.json"):
+        (tmp_path / "foreign" / name).write_text("{}")
+    with pytest.warns(UserWarning, match=r"foreign is left out: it has no checkpoint that is whole"):
+        assert contents(report.write(tmp_path)) == before
+    (stored,) = (tmp_path / "a" / "checkpoint").iterdir()
+    stored.write_bytes(stored.read_bytes()[:-1])
+    shutil.rmtree(tmp_path / "foreign")
+    (tmp_path / "report.html").unlink()
+    with pytest.warns(UserWarning, match=r"a is left out"), pytest.raises(ValueError, match="nothing to report"):
+        report.write(tmp_path)
+
+
 def test_the_page_goes_where_it_is_asked_to(tmp_path):
     folder = trace().save(tmp_path / "runs")
-    shutil.rmtree(folder / "checkpoint")  # a report does not need it
     config.write(folder / "config.toml", config.Options(topology="ring", nodes=6), method="dsgd")
     assert report.write(folder) == folder / "report.html"
     asked = report.write(str(folder), str(tmp_path / "new" / "page.html"))
@@ -118,8 +125,29 @@ def test_labels_that_would_be_the_same_tell_their_folder(tmp_path):
     assert labels(tmp_path) == ["dsgd (one)", "dsgd (two/a)", "dsgd (two/c)", "d2"], "the same seed is another run"
     trace("dsgd", seed=1).save(tmp_path / "one" / "b")
     assert labels(tmp_path)[0] == "dsgd (one)"
-    trace("dsgd", seed=2, precision=64).save(tmp_path / "one" / "c")
-    assert labels(tmp_path)[:2] == ["dsgd (one/a)", "dsgd (one/c)"]
+
+
+def test_only_seeds_may_differ_in_a_group(tmp_path):
+    """Runs of other problems, networks or precisions are other lines, and their labels say what differs."""
+
+    def save(place, seed=0, **changes):
+        facts = {"data": "1234", "strength": 0.1, "partition": "uniform", "data seed": seed, "weights": "5678"}
+        facts |= changes.pop("facts", {})
+        trace("dsgd", seed=seed, facts=facts, **changes).save(tmp_path / place)
+
+    for seed in range(3):
+        save(f"first-{seed}", seed, values=f"{seed}")
+    assert labels(tmp_path) == ["dsgd"], "the seed also divides the data"
+    save("strong", facts={"strength": 0.5}, seed=1)
+    assert labels(tmp_path) == ["dsgd (strength 0.1)", "dsgd (strength 0.5)"]
+    save("double", precision=64, seed=2)
+    expected = ["dsgd (precision 64, strength 0.1)", "dsgd (precision 32, strength 0.1)"]
+    assert labels(tmp_path)[:2] == expected
+    save("other-data", facts={"data": "4321"}, seed=3)
+    assert len(labels(tmp_path)) == len(set(labels(tmp_path))) == 4
+    groups = findings.grouped(findings.runs(tmp_path))
+    assert sorted(len(group.runs) for group in groups) == [1, 1, 1, 3]
+    assert len({group.problem for group in groups}) == 3, "precision is not of the problem"
 
 
 def test_long_traces_are_thinned_with_their_ends(tmp_path):
@@ -230,8 +258,8 @@ def test_several_problems_each_have_their_best(tmp_path):
     for method, problem, scale in [("a", "one", 1), ("b", "one", 2), ("a", "two", 9), ("b", "two", 8)]:
         trace(method, losses=[scale, scale], problem=problem).save(tmp_path / problem / method)
     page = report.write(tmp_path)
-    assert "4 runs of 2 methods on 2 problems. Smallest final loss on one: a (one)" in words(page)
-    assert "on two: b (two) with 8." in words(page)
+    assert "4 runs of 2 methods on 2 problems. Smallest final loss on one: a (problem one)" in words(page)
+    assert "on two: b (problem two) with 8." in words(page)
     assert page.read_text().count('<tr class="best">') == 2
     assert '<select id="problem">' in page.read_text()
     colours = [group["colour"] for group in contents(page)["groups"]]

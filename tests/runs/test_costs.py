@@ -192,3 +192,9 @@ def test_grids():
         recording_steps([1, 99], 8)
     with pytest.raises(ValueError, match="record is empty"):
         recording_steps([], 8)
+
+
+def test_epochs_are_not_a_step_short_by_rounding():
+    problem = small_logistic(samples=100)
+    for epochs, steps in ((0.29, 29), (0.57, 57), (0.58, 58), (1.13, 113), (1.15, 115)):
+        assert peer.run(peer.methods.dsgd(), problem, RING, epochs=epochs, record=1).steps == steps

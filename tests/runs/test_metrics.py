@@ -91,7 +91,7 @@ def test_wrong_metrics_are_refused():
     def run(metrics):
         return peer.run(GT, small_logistic(), RING, steps=2, metrics=metrics)
 
-    with pytest.raises(ValueError, match="metric 'loss' has the name of a column that every trace has"):
+    with pytest.raises(ValueError, match="metric 'loss' has the name of a column that traces or figures have"):
         run([peer.metric(largest, "loss")])
     with pytest.raises(ValueError, match="two metrics are called 'largest'"):
         run([largest, largest])
@@ -137,3 +137,14 @@ def test_ones_own_metric_of_the_nodes_is_not_left_out_with_stationarity():
     trace = peer.run(GT, small_logistic(), RING, steps=4, record=peer.Grid(2, stationarity=False), metrics=[own])
     assert trace.table["stationarity"].isna().all()
     assert (trace.table["worst"] >= trace.table["loss"] - 1e-3).all()
+
+
+def test_a_metric_of_bytes_can_be_shown():
+    weight = peer.metric(lambda x_mean, x, problem: x.nbytes, "weight", format="B")
+    trace = peer.run(peer.methods.dsgd(), small_logistic(), RING, steps=2, metrics=[weight])
+    assert "weight 120" in repr(trace)
+
+
+def test_the_name_of_the_gap_is_taken():
+    with pytest.raises(ValueError, match="metric 'gap' has the name of a column that traces or figures have"):
+        peer.run(peer.methods.dsgd(), small_logistic(), RING, steps=2, metrics=[peer.metric(lambda *_: 42.0, "gap")])

@@ -90,9 +90,8 @@ def test_figure1(tmp_path, monkeypatch):
     command("reproduce", "figure1", "--data", "digits", "--scale", "tiny", "--out", str(tmp_path))
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "figure1.csv"), table)
     # A run on other data of the same name is not taken for one of these.
-    summary = folder / "summary.json"
-    values = json.loads(summary.read_text())["values"]
-    summary.write_text(summary.read_text().replace(values, "00000000"))
+    known = peer.Trace.load(folder)
+    dataclasses.replace(known, identity=dataclasses.replace(known.identity, values="00000000")).save(folder)
     with pytest.raises(AssertionError, match="computed twice"):
         paper.figure1("digits", "tiny", tmp_path)
 

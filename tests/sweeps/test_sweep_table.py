@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -189,3 +190,31 @@ def test_best_is_the_mean_over_seeds():
     with pytest.raises(ValueError, match="no configuration is done for every seed"):
         best(table[table["alpha"] == 2.0])
     assert best(peer.sweep("dsgd", {}, small_logistic(), RING, steps=3)) == {}
+
+
+def mine(factor):
+    """An estimator whose text differs, under one name and with the same numbers."""
+
+    @dataclass(frozen=True)
+    class own(peer.estimators.sgd):
+        def step(self, x, memory, net):
+            return factor * net.grad(x, net.sample(self.batch)), ()
+
+    return lambda alpha: peer.compose(own(), peer.fusions.consensus(alpha))
+
+
+def test_a_folder_knows_what_the_method_computes(tmp_path):
+    problem, grid = small_logistic(), {"alpha": [0.1]}
+    peer.sweep(mine(1.0), grid, problem, RING, steps=9, out=tmp_path)
+    assert peer.sweep(mine(1.0), grid, problem, RING, steps=9, out=tmp_path)["status"].tolist() == ["done"]
+    with pytest.raises(ValueError, match=r"own\*consensus.* computes something else here than there"):
+        peer.sweep(mine(2.0), grid, problem, RING, steps=9, out=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["seed", "loss", "steps", "status", "method"])
+def test_parameters_with_the_name_of_a_column_are_refused(name):
+    def build(**values):
+        return peer.methods.dsgd(alpha=values[name])
+
+    with pytest.raises(ValueError, match=f"the hyperparameter '{name}' has the name of a column of the table"):
+        peer.sweep(build, {name: [0.1, 0.2]}, small_logistic(), RING, steps=3)

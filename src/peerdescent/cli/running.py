@@ -206,7 +206,7 @@ def _run(
 ) -> Trace:
     """Run a method, or continue it; with a run folder `place`, a kill at any moment loses a few seconds at most."""
     checkpoint = _checkpoint(selector, options, place, process, resume) if place else None
-    before = _reached(checkpoint) if checkpoint and resume else None
+    before = _reached(checkpoint) if checkpoint and resume else 0
     with console.waiting(f"compiling {selector}", options.quiet) as spinner:
         trace = peerdescent.run(
             peerdescent.methods.parse(selector),
@@ -221,16 +221,16 @@ def _run(
             progress=console.Compiled(spinner) if spinner else False,
             checkpoint=checkpoint,
         )
-    if trace.steps == before:
+    if before and trace.steps == before:
         _note(options, f"nothing to resume: {selector} has all of its {before:,} steps")
     return trace
 
 
-def _reached(folder: Path) -> int | None:
-    """The step of the newest checkpoint."""
+def _reached(folder: Path) -> int:
+    """The step of the newest checkpoint, 0 without one."""
     from peerdescent.runs import checkpoint
 
-    return max(checkpoint.steps(folder), default=None)
+    return max(checkpoint.steps(folder), default=0)
 
 
 def _checkpoint(selector: str, options: Options, place: Path, process: int, resume: bool) -> Path:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
+from peerdescent.digests import checksum
 from peerdescent.errors import require, unknown, whole
 
 Features: TypeAlias = NDArray[np.float32] | csr_array
@@ -45,6 +46,15 @@ class Dataset:
     features: Features
     labels: NDArray[Any]
     name: str
+    about: dict[str, Any] = field(default_factory=dict)
+    """Where it comes from: the facts that `load` knows; empty for a set that was made of arrays."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What defines the rows, by name: where they come from, or their checksum."""
+        features = self.features
+        parts = (features,) if isinstance(features, np.ndarray) else (features.data, features.indices, features.indptr)
+        return self.about or {"rows": checksum(*parts, self.labels)}
 
     def __post_init__(self) -> None:
         """Convert to float32 and int64, and refuse shapes and values that no method could use."""
@@ -132,12 +142,15 @@ class Dataset:
         if indices is not None:
             require(len(indices) == nodes, f"{len(indices)} index arrays for {nodes} nodes: give one per node")
             return Partition(self, tuple(np.asarray(rows) for rows in indices))
+        about: dict[str, Any] = {"partition": by, "data seed": seed}
         if by == "dirichlet":
-            return Partition(self, self._dirichlet(nodes, 0.5 if concentration is None else concentration, rng))
+            concentration = 0.5 if concentration is None else concentration
+            parts = self._dirichlet(nodes, concentration, rng)
+            return Partition(self, parts, {**about, "concentration": float(concentration)})
         order = rng.permutation(len(self))[: len(self) // nodes * nodes]
         if by == "label":
             order = order[np.argsort(self.labels[order], kind="stable")]
-        return Partition(self, tuple(order.reshape(nodes, -1)))
+        return Partition(self, tuple(order.reshape(nodes, -1)), about)
 
     def _dirichlet(self, nodes: int, concentration: float, rng: np.random.Generator) -> tuple[NDArray[np.int64], ...]:
         require(
@@ -173,6 +186,13 @@ class Partition:
 
     dataset: Dataset
     indices: tuple[NDArray[np.int64], ...]
+    about: dict[str, Any] = field(default_factory=dict)
+    """How it was made; empty for one that was made of row numbers."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What defines it, by name: the rows, and how they are shared."""
+        return {**self.dataset.facts, **(self.about or {"partition": checksum(*self.indices)})}
 
     def __post_init__(self) -> None:
         """Refuse row numbers that NumPy would wrap, round or ignore."""
@@ -214,7 +234,7 @@ class Partition:
             f"node = {node}: the data are divided over {count} nodes, 0 to {count - 1}; start {count} processes, or "
             "divide over more nodes",
         )
-        return Partition(self.dataset, (self.indices[node],))
+        return Partition(self.dataset, (self.indices[node],), self.facts)
 
     @property
     def dimension(self) -> int:

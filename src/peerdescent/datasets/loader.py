@@ -95,11 +95,13 @@ def load(
         features = _min_max(features, name)
     default = known.positive if known else ()
     mapped = _binary(raw, positive, default, name) if labels == "binary" else _classes(raw, name)
+    about: dict[str, Any] = {"data": Dataset(features, mapped, name).facts["rows"], "normalised": normalise}
     if rows is not None:
+        about |= {"rows": rows, "data seed": seed}
         require(rows <= len(raw), f"rows={rows} is more than the {len(raw)} rows of {name}: ask for fewer, or for all")
         kept = rng.permutation(len(raw))[:rows]
         features, mapped = features[kept], mapped[kept]
-    return Dataset(normalize(features, copy=False) if normalise else features, mapped, name)
+    return Dataset(normalize(features, copy=False) if normalise else features, mapped, name, about)
 
 
 def _folders(data_dir: str | os.PathLike[str] | None) -> list[Path]:

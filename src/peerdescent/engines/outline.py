@@ -1,38 +1,82 @@
 """Outlines: what a method does in an iteration, recorded by running its code on placeholder vectors.
 
 An outline lists, for iteration 0 and for any later one, which samples a method draws, at which vectors it takes
-gradients, how often it mixes, and what depends on the iteration counter. It is independent of problem and network;
+gradients, how often it mixes, what depends on the iteration counter, and a digest of the arithmetic between. It is
+independent of problem and network;
 `peerdescent.runs.costs` computes costs from it. Engines use it to draw samples ahead and to store equal vectors once.
 The GPU kernel uses it to compute gradients before the rest of an iteration.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from numbers import Real
 from typing import Any, NamedTuple
 
 import jax
 
 from peerdescent.methods.contract import Calls, Method
+from peerdescent.problems.definition import digest
 
 
 class Blank:
-    """A placeholder vector without values: arithmetic on it gives another placeholder."""
+    """A placeholder vector without values: arithmetic on it gives another placeholder, whose `text` says of what."""
+
+    def __init__(self, *made: Any) -> None:
+        self.text = hashlib.sha256(repr([_text(part) for part in made]).encode()).hexdigest()
 
     def __add__(self, other: Any) -> Blank:
-        return Blank()
+        return Blank("+", self, other)
 
-    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __add__
+    def __radd__(self, other: Any) -> Blank:
+        return Blank("+", other, self)
+
+    def __sub__(self, other: Any) -> Blank:
+        return Blank("-", self, other)
+
+    def __rsub__(self, other: Any) -> Blank:
+        return Blank("-", other, self)
+
+    def __mul__(self, other: Any) -> Blank:
+        return Blank("*", self, other)
+
+    def __rmul__(self, other: Any) -> Blank:
+        return Blank("*", other, self)
+
+    def __truediv__(self, other: Any) -> Blank:
+        return Blank("/", self, other)
+
+    def __rtruediv__(self, other: Any) -> Blank:
+        return Blank("/", other, self)
 
     def __neg__(self) -> Blank:
-        return Blank()
+        return Blank("neg", self)
+
+    def __iadd__(self, other: Any) -> Blank:
+        raise TypeError("it changes a vector in place, as in x += y: write x = x + y")
+
+    __isub__ = __imul__ = __itruediv__ = __iadd__
+
+
+def _text(part: Any) -> Any:
+    """A part of an expression, as it enters the text."""
+    if isinstance(part, Blank):
+        return part.text
+    if isinstance(part, Real):
+        return repr(float(part))
+    if isinstance(part, str | tuple) or part is None:
+        return repr(part)
+    known = hasattr(part, "dtype") and not isinstance(part, jax.core.Tracer)
+    return digest(part) if known else type(part).__qualname__
 
 
 class Leaf(Blank):
     """A placeholder for a vector of the state at the start of an iteration, with its number."""
 
     def __init__(self, number: int) -> None:
+        super().__init__("leaf", number)
         self.number = number
 
 
@@ -82,7 +126,7 @@ class Recorder:
     def grad(self, x: Any, sample: Drawn | None) -> Blank:
         """Record a gradient."""
         self.events.append(Gradient(self.slots.take(), x.number if isinstance(x, Leaf) else None, sample))
-        return Blank()
+        return Blank("grad", x, None if sample is None else f"{sample.call} {_text(sample.batch)}")
 
     def full_grad(self, x: Any) -> Blank:
         """Record an exact gradient."""
@@ -91,23 +135,31 @@ class Recorder:
     def mix(self, x: Any) -> Blank:
         """Record a round of communication."""
         self.events.append(Mix())
-        return Blank()
+        return Blank("mix", x)
 
-    disagree = mix
+    def disagree(self, x: Any) -> Blank:
+        """Record a round of communication."""
+        return Blank("disagree", self.mix(x))
 
     def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Record both branches."""
+        if isinstance(period, float):
+            raise TypeError(f"it has a period of {period}: declare it with count(...), and give a whole number")
         before, call, slot = self.events, self.calls.next, self.slots.next
-        sides, ends = [], []
+        sides, ends, values = [], [], []
         for thunk in (then, otherwise):
             self.events, self.slots.next = [], slot
             with self.calls.inside(call):
                 value = thunk()
             sides.append(self.events)
             ends.append(self.slots.next)
+            values.append(value)
         self.events, self.slots.next = [*before, Either(period, *sides)], max(ends)
+        forms: list[Any] = [jax.tree.structure(value) for value in values]
+        if forms[0] != forms[1]:
+            raise TypeError("the two branches of an every return values of different forms: return the same in both")
         # New placeholders: a vector that one branch returns unchanged may be changed by the other.
-        return jax.tree.map(lambda a: Blank() if isinstance(a, Blank) else a, value)
+        return jax.tree.map(lambda a, b: Blank("every", period, a, b) if isinstance(b, Blank) else b, *values)
 
 
 def recorded(act: Callable[[Any, Any], Any], given: Any) -> tuple[Recorder, Any]:
@@ -138,6 +190,8 @@ class Outline(NamedTuple):
     """The most gradients of an iteration; branches of an `every` count once."""
     has_numbers: bool
     """Whether the state has anything but vectors in it; composed methods never do."""
+    text: str
+    """A digest of all that the method computes; equal for methods that do the same."""
 
     @property
     def requests(self) -> tuple[tuple[int, Any], ...]:
@@ -191,14 +245,37 @@ def outline(method: Method) -> Outline:
             one = {k: Leaf(k) for k in aliases}
             known = [one[aliases[k]] if isinstance(leaf, Blank) else leaf for k, leaf in enumerate(leaves)]
             step, later = recorded(method.step, jax.tree.unflatten(structure, known))
+            form: Any = jax.tree.structure(later)
+            if form != structure:
+                raise TypeError(
+                    "a step returns a state of another form than init: return as many vectors in the same order"
+                )
             after = dict(enumerate(jax.tree.leaves(later)))
             before, aliases = aliases, _firsts([(k, id(after.get(n))) for n, k in enumerate(aliases)])
             if aliases == before:
                 break
     except (TypeError, AttributeError) as error:
         raise ValueError(
-            f"{method.name} does more than +, -, * and / with its vectors, and a method may not: {error}"
+            f"{method.name} does more than +, -, * and / with its vectors, or does it otherwise than a method may: "
+            f"{error}"
         ) from error
+    made = Blank(*leaves, str(structure), *jax.tree.leaves(later), repr(aliases))
     slots = max(1, start.slots.next, step.slots.next)
     has_numbers = not all(isinstance(leaf, Blank) for leaf in leaves)
-    return Outline(start.events, step.events, structure, aliases, slots, has_numbers)
+    return Outline(start.events, step.events, structure, aliases, slots, has_numbers, made.text)
+
+
+@lru_cache(maxsize=4096)
+def definition(method: Method) -> str:
+    """A digest of what a method computes, whatever its numbers are; 16 digits, equal for equal mathematics.
+
+    >>> from peerdescent import methods
+    >>> one, other = methods.dsgd(alpha=0.5), methods.dsgd(alpha=0.1)
+    >>> definition(one) == definition(other), definition(one) == definition(methods.d2(alpha=0.5))
+    (True, False)
+    """
+    symbols = {name: Blank("number", name) for name in method.numbers}
+    try:
+        return outline(method.replace(**symbols)).text[:16]
+    except ValueError:  # it does more with its numbers, such as compare them
+        return outline(method).text[:16]

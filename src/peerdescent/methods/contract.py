@@ -67,6 +67,7 @@ class Calls:
         """Number the samples of one branch of an `every` that was entered when `next` was `start`."""
         self.next = start
         yield
+        require(self.next - start <= 64, "a branch of an every draws more than 64 samples: draw fewer")
         self.next = start + 64
 
 
@@ -123,6 +124,13 @@ class Method:
     step: Callable[[Any, Net], Any]
     name: str = "custom"
     parts: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(
+            not self.parts or all(getattr(each, "parts", None) is self.parts for each in (self.init, self.step)),
+            f"{self.name} has other functions than its parts: compose parts with peer.compose, or give init and step "
+            "without parts",
+        )
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -227,7 +235,11 @@ def compose(estimator: Estimator, fusion: Fusion, name: str | None = None) -> Me
         x, memory = _pair(fusion.step(state.x, v, state.fusion, net), names[1], "the iterate")
         return State(x, remembered, memory)
 
-    return Method(init, step, name or "*".join(names), (estimator, fusion))
+    parts = estimator, fusion
+    functions: tuple[Any, ...] = init, step
+    for function in functions:
+        function.parts = parts
+    return Method(init, step, name or "*".join(names), parts)
 
 
 def _pair(returned: Any, part: str, first: str) -> tuple[Vector, Any]:

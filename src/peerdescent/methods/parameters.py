@@ -63,6 +63,8 @@ class Parameter:
     scaled: Scale | None = None
 
     def __post_init__(self) -> None:
+        distinct = len(set(self.choices)) == len(self.choices)
+        require(distinct, f"the choices {self.choices} are equal in part, as 1 and True are: make them differ")
         complete = not self.tuned or set(self.tuned) == set(GRIDS)
         require(complete, f"tuned has values for {', '.join(self.tuned)}: give them for {', '.join(GRIDS)}")
         if self.scaled is None:

@@ -116,6 +116,7 @@ def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str 
         samples=float(sizes.mean()),
         start=start,
         unflatten=unflatten,
+        about=data.facts if hasattr(data, "facts") else {},
     )
 
 

@@ -1,4 +1,4 @@
-"""What defines an oracle, as text, so that stored results can be told to be of another one."""
+"""What defines an oracle, as text and as a checksum, so that stored results of another one are known as such."""
 
 from __future__ import annotations
 
@@ -14,9 +14,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from peerdescent.digests import checksum
 from peerdescent.problems.keys import node_keys
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def digest(*trees: Any) -> str:
+    """A checksum of all arrays in the trees.
+
+    >>> digest(np.zeros(2)) == digest([np.zeros(2)])
+    True
+    """
+    return checksum(*jax.tree.leaves(trees))
 
 
 def definition(oracle: Any, data: Any, dimension: int) -> tuple[str, list[np.ndarray]]:
@@ -81,7 +91,9 @@ def _own(value: Any) -> str:
 def _constants(value: Any) -> Iterator[Any]:
     """The arrays of a traced function that are no arguments, also those of functions inside it."""
     if hasattr(value, "consts"):
-        yield from (const for const in value.consts if not jnp.issubdtype(jnp.result_type(const), jax.dtypes.prng_key))
+        for const in value.consts:
+            is_key = jnp.issubdtype(jnp.result_type(const), jax.dtypes.prng_key)
+            yield jax.random.key_data(const) if is_key else const
         value = value.jaxpr
     for equation in getattr(value, "eqns", ()):
         for parameter in equation.params.values():

@@ -7,6 +7,7 @@ program.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from peerdescent.errors import require
-from peerdescent.problems.definition import definition
+from peerdescent.problems.definition import definition, digest
 from peerdescent.problems.keys import node_keys
 
 
@@ -57,6 +58,14 @@ class Problem:
     variance: np.ndarray | None = field(default=None, repr=False)
     unflatten: Any = field(default=None, repr=False)
     held: int | None = None
+    about: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What its data and numbers are, by name, if they have names; a partition that is drawn has a `data seed`."""
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What defines the problem, by name; checksums of what has no name."""
+        _, *oracle = self.definition
+        return {**self.about, "oracle": digest(oracle)} if self.about else {"values": digest(self.definition)}
 
     @cached_property
     def definition(self) -> tuple[Any, ...]:

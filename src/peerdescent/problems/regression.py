@@ -32,6 +32,10 @@ class Partition(Protocol):
     def widest(self) -> int:
         """The largest number of nonzeros in a row."""
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What defines it, by name."""
+
     def stacked(self) -> tuple[Any, Any, Any]:
         """Features (n, m, p), labels (n, m) and sizes (n,)."""
 
@@ -100,6 +104,7 @@ def logistic(partition: Partition, strength: float = 1e-4, regulariser: str = "n
         nodes=len(sizes),
         dimension=partition.dimension,
         samples=float(sizes.mean()),
+        about={**partition.facts, "strength": float(strength), "regulariser": regulariser},
     )
 
 

@@ -1,7 +1,7 @@
 """The runs and sweeps in a folder, for a report. Runs that differ only in seed are one group.
 
-They are read from `trace.csv`, `summary.json`, `optimum.json`, `sweep.csv` and `sweep.json`, and reduced to what a page
-shows: lines of at most 400 points, heat maps instead of tables, numbers for JSON.
+They are read from the checkpoints of run folders, `optimum.json`, `sweep.csv` and `sweep.json`, and reduced to what a
+page shows: lines of at most 400 points, heat maps instead of tables, numbers for JSON.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 import re
+import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,15 @@ import numpy as np
 import pandas as pd
 
 from peerdescent.errors import require
+from peerdescent.runs import checkpoint
 from peerdescent.runs.bands import HORIZONTAL, VERTICAL, add_gap, band, quantities
 from peerdescent.runs.metrics import METRICS, Metric
+from peerdescent.runs.trace import Trace
 from peerdescent.sweeps import seeds
 
 POINTS = 400  # the most points of a line; more could not be seen
+CHECKSUMS = ("data", "oracle", "weights", "values", "computes", "x_0")
+"""The facts of a run that are checksums, or may be."""
 LEVELS = 40  # the most levels of a hyperparameter in a heat map; more are merged with their neighbours
 
 
@@ -37,6 +42,8 @@ class Run:
     table: pd.DataFrame
     metrics: dict[str, Metric]
     """The metrics that can be drawn, by column."""
+    experiment: dict[str, Any] = field(default_factory=dict)
+    """All that defines the run but its seeds, by name."""
 
     @property
     def home(self) -> str:
@@ -50,16 +57,13 @@ class Group:
 
     label: str
     runs: list[Run]
+    problem: str = ""
+    """The name of the problem, with what distinguishes it from others of the same name."""
 
     @property
     def method(self) -> str:
         """The selector of the method."""
         return str(self.runs[0].summary["method"])
-
-    @property
-    def problem(self) -> str:
-        """The name of the problem."""
-        return str(self.runs[0].summary["problem"])
 
     @property
     def network(self) -> str:
@@ -104,21 +108,35 @@ def best(groups: Iterable[Group]) -> Group | None:
 
 
 def runs(folder: Path) -> list[Run]:
-    """The run folders in a folder and its subfolders."""
-    places = sorted(file.parent for file in folder.rglob("trace.csv") if (file.parent / "summary.json").is_file())
-    return [_run(folder, place) for place in places]
+    """The run folders in a folder and its subfolders. What only looks like one is left out, with a warning."""
+    found = []
+    for place in sorted(_places(folder)):
+        try:
+            trace = _trace(place)
+        except ValueError as error:
+            warnings.warn(f"{place} is left out: {error}", stacklevel=2)
+        else:
+            found.append(_run(folder, place, trace))
+    return found
 
 
-def _run(folder: Path, place: Path) -> Run:
-    file = place / "trace.csv"
-    summary = _json(place / "summary.json", ("method", "problem", "network", "seed", "status"))
-    try:
-        table = pd.read_csv(file)
-        own = [str(name) for name in table.select_dtypes("number") if name not in METRICS and name not in VERTICAL]
-        table = table.reindex(columns=[*METRICS, *own]).astype(float)
-    except ValueError as error:
-        raise ValueError(f"{file} is not the table of a trace: {error}") from error
-    require(len(table) > 0, f"{file} has no rows: run it again, or move it elsewhere")
+def _places(folder: Path) -> set[Path]:
+    """The folders that hold checkpoints, or the table and the summary of a run."""
+    stored = {file.parent for file in folder.rglob("step-*.safetensors")}
+    homes = {inner.parent.parent if inner.name.startswith("rank-") else inner.parent for inner in stored}
+    return homes | {file.parent for file in folder.rglob("trace.csv") if (file.parent / "summary.json").is_file()}
+
+
+def _trace(place: Path) -> Trace:
+    known = checkpoint.newest(place / "checkpoint") or checkpoint.newest(place / "checkpoint" / "rank-0")
+    require(known is not None, "it has no checkpoint that is whole")
+    assert known is not None
+    return Trace.from_checkpoint(*known)
+
+
+def _run(folder: Path, place: Path, trace: Trace) -> Run:
+    own = [str(name) for name in trace.table if name not in METRICS and name not in VERTICAL]
+    table = trace.table.reindex(columns=[*METRICS, *own]).astype(float)
     inner = place.relative_to(folder)
     optimum = next((found for found in _upwards(folder, inner, "optimum.json") if found.is_file()), None)
     if optimum is not None:
@@ -127,20 +145,10 @@ def _run(folder: Path, place: Path) -> Run:
         table = add_gap(table, value)
     parts = place.resolve().parts
     named = parts[-3:-2] == ("runs",) and re.fullmatch(r"seed-\d+", parts[-1])
-    metrics = quantities(own, _described(place / "summary.json", summary))
-    return Run(inner.as_posix(), parts[-2] if named else None, summary, table, metrics)
-
-
-def _described(file: Path, summary: dict[str, Any]) -> list[Metric]:
-    """The user's own metrics, as the summary of a run describes them."""
-    try:
-        metrics = [Metric(**described) for described in summary.get("metrics", [])]
-        for metric in metrics:
-            if metric.format != "B":  # bytes; Python has no such format
-                format(0.0, metric.format)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{file} does not describe metrics: {error}; write it again, or move it elsewhere") from error
-    return metrics
+    return Run(
+        inner.as_posix(), parts[-2] if named else None, trace.summary(), table, quantities(own, trace.metrics),
+        trace.identity.experiment,
+    )  # fmt: skip
 
 
 def _upwards(folder: Path, inner: Path, name: str) -> list[Path]:
@@ -160,26 +168,50 @@ def _json(file: Path, keys: Collection[str] = ()) -> dict[str, Any]:
 
 
 def grouped(found: Iterable[Run]) -> list[Group]:
-    """Group runs that differ only in seed, with distinct labels."""
-    same = ("method", "problem", "network", "nodes", "dimension", "precision", "engine")
+    """Group runs that differ only in seeds, with distinct labels that say what else differs."""
     families: dict[Any, list[Run]] = defaultdict(list)
     for run in found:
-        families[run.home, *(run.summary.get(key) for key in same)].append(run)
+        families[run.home, json.dumps(run.experiment, sort_keys=True)].append(run)
     groups: list[list[Run]] = []
     for family in families.values():
         # If a seed is there twice, something else differs as well, such as the length: do not group these runs.
         alone = len({run.summary["seed"] for run in family}) < len(family)
         groups += [[run] for run in family] if alone else [family]
-    names = [str(group[0].name or group[0].summary["method"]) for group in groups]
-    labels = names
-    longer: tuple[Callable[[Run], str], ...] = (lambda run: run.home, lambda run: run.place)
-    for where in longer:
+    firsts = [group[0] for group in groups]
+    names = [str(run.name or run.summary["method"]) for run in firsts]
+    labels = _told_apart(names, [run.experiment for run in firsts])
+    for where in ("home", "place"):
         shared = Counter(labels)
         labels = [
-            label if shared[label] == 1 else f"{name} ({where(group[0])})"
-            for label, name, group in zip(labels, names, groups, strict=True)
+            label if shared[label] == 1 else f"{name} ({getattr(run, where)})"
+            for label, name, run in zip(labels, names, firsts, strict=True)
         ]
-    return [Group(label, group) for label, group in zip(labels, groups, strict=True)]
+    problems = [str(run.summary["problem"]) for run in firsts]
+    problems = _told_apart(problems, [_of_problem(run) for run in firsts])
+    return [Group(*each) for each in zip(labels, groups, problems, strict=True)]
+
+
+def _told_apart(names: list[str], facts: list[dict[str, Any]]) -> list[str]:
+    """The names, each with the facts in which it differs from others of the same name.
+
+    A checksum says less than a name does, so it is added only where names do not suffice.
+    """
+    labels = names
+    for silent in (CHECKSUMS, ()):
+        longer = []
+        for label, own in zip(labels, facts, strict=True):
+            others = [other for other, theirs in zip(facts, labels, strict=True) if theirs == label]
+            differing = [key for key in own if len({json.dumps(other.get(key)) for other in others}) > 1]
+            said = ", ".join(f"{key} {own[key]}" for key in differing if key not in silent)
+            longer.append(f"{label} ({said})" if said else label)
+        labels = longer
+    return labels
+
+
+def _of_problem(run: Run) -> dict[str, Any]:
+    """What defines the problem of a run."""
+    others = ("method", "computes", "network", "weights", "precision", "engine", "x_0")
+    return {name: value for name, value in run.experiment.items() if name not in others}
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,6 +53,12 @@ def steps(folder: Path) -> list[int]:
     return sorted({step for step, path in _named(folder) if _is_whole(path)}, reverse=True)
 
 
+def newest(folder: Path) -> tuple[Path, int] | None:
+    """The folder and the step of its newest valid checkpoint, or None."""
+    found = steps(folder)
+    return (folder, found[0]) if found else None
+
+
 def load(folder: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays and facts in the checkpoint of a step."""
     path = next(path for found, path in _named(folder) if found == step and _is_whole(path))

@@ -13,13 +13,14 @@ from typing import Any
 import jax
 
 import peerdescent
-from peerdescent.digests import digest
 from peerdescent.engines import registry
 from peerdescent.engines.disk_cache import remember
 from peerdescent.engines.meeting import agree
+from peerdescent.engines.outline import definition
 from peerdescent.errors import NotFinite, require
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
+from peerdescent.problems.definition import digest
 from peerdescent.problems.problem import Problem
 from peerdescent.runs.checks import check, check_seed, matrix_precision, starting_point, total_steps
 from peerdescent.runs.costs import Costs
@@ -108,11 +109,17 @@ def run(
             precision=precision,
             engine=engine,
             values=digest(problem.definition, network.arrays, start),
+            facts={
+                **problem.facts,
+                "computes": definition(method),
+                "weights": digest(network.arrays),
+                "x_0": digest(start.astype(float)),
+            },
         )
         machine = registry.engine_class(engine)(method, problem, network, seed, dtype)
         stationarity = record.stationarity if isinstance(record, Grid) else True
         recorder = Recorder(machine, problem, costs, dtype, start, identity, own, stationarity)
-        agree(_facts(identity, machine.packages, grid, digest(network.arrays, start)), machine.gather)
+        agree(_facts(identity, machine.packages, grid), machine.gather)
         bar = choose(False if process else progress)
         bar.begin(method.name, total)
         try:
@@ -159,14 +166,14 @@ def run(
         return recorder.trace(status, message)
 
 
-def _facts(identity: Identity, packages: Iterable[str], grid: list[int], shared: str) -> dict[str, Any]:
+def _facts(identity: Identity, packages: Iterable[str], grid: list[int]) -> dict[str, Any]:
     """What must be equal in all processes of a run: everything but the data, of which each has its own part."""
     recorded = hashlib.sha256(repr(grid).encode()).hexdigest()[:16]
     return {
         "version": peerdescent.__version__,
         **{package: version(package) for package in packages},
-        **{name: value for name, value in asdict(identity).items() if name != "values"},
-        "weights and x_0": shared,
+        **{name: value for name, value in asdict(identity).items() if name not in ("values", "facts")},
+        "the problem": ", ".join(f"{name} {value}" for name, value in sorted(identity.facts.items())),
         "steps": grid[-1],
         "records": recorded,
     }

@@ -200,7 +200,8 @@ def own_metrics(given: Iterable[Metric | Callable[..., Any]]) -> tuple[Metric, .
             one.function is not None, f"metric {one.name!r} has no function: make it with peer.metric(function, name)"
         )
     for name in names:
-        require(name not in METRICS, f"metric {name!r} has the name of a column that every trace has: give another")
+        taken = name in METRICS or name == "gap"
+        require(not taken, f"metric {name!r} has the name of a column that traces or figures have: give another")
         require(names.count(name) == 1, f"two metrics are called {name!r}: give one of them another name")
     return tuple(found)
 

@@ -8,6 +8,7 @@ import platform
 import subprocess
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,6 +93,8 @@ class Trace:
     state: Any = field(default=None, repr=False)
     metrics: tuple[Metric, ...] = ()
     position: Position | None = field(default=None, repr=False)
+    made: dict[str, Any] = field(default_factory=dict, repr=False)
+    """The device, versions and commit that it was made with, for a trace that was loaded."""
 
     def metric(self, name: str) -> Metric:
         """The metric of a column."""
@@ -111,14 +114,12 @@ class Trace:
     def __repr__(self) -> str:
         last = self.table.iloc[-1]
         shown = [("loss", ".6g"), ("grad_norm", ".3g"), *((own.name, own.format) for own in self.metrics)]
-        values = ", ".join(f"{name} {last[name]:{form}}" for name, form in shown)
+        values = ", ".join(f"{name} {last[name]:{'.4g' if form == 'B' else form}}" for name, form in shown)
         return f"Trace({self.identity.method}, {self.status}, {self.steps} steps, {values})"
 
     def summary(self) -> dict[str, Any]:
         """The content of `summary.json`: final metrics, costs, status and versions."""
         final = {k: v if math.isfinite(v) else None for k, v in self.table.iloc[-1].to_dict().items()}
-        versions = {"peerdescent": peerdescent.__version__, "jax": jax.__version__, "python": platform.python_version()}
-        device = jax.devices()[0].device_kind
         return {
             **asdict(self.identity),
             "status": str(self.status),
@@ -126,9 +127,7 @@ class Trace:
             "final": final,
             "metrics": [one.look() for one in self.metrics],
             "compile_seconds": self.compile_seconds,
-            "device": device,
-            "versions": versions,
-            "commit": _commit(),
+            **(self.made or _made()),
         }
 
     @property
@@ -164,6 +163,7 @@ class Trace:
             "compile_seconds": self.compile_seconds,
             "metrics": [one.look() for one in self.metrics],
             "seconds": seconds,
+            "made": self.made or _made(),
         }
         checkpoint.save(folder, step, arrays, facts)
 
@@ -174,9 +174,10 @@ class Trace:
         It is read from the newest checkpoint that is whole; `trace.csv` and `summary.json` are not read.
         """
         folder = Path(folder)
-        known = checkpoint.steps(folder / "checkpoint")
-        require(bool(known), f"{folder} is not a run folder: it has no checkpoint that is whole")
-        return Trace.from_checkpoint(folder / "checkpoint", known[0])
+        known = checkpoint.newest(folder / "checkpoint")
+        require(known is not None, f"{folder} is not a run folder: it has no checkpoint that is whole")
+        assert known is not None
+        return Trace.from_checkpoint(*known)
 
     @staticmethod
     def from_checkpoint(folder: Path, step: int) -> Trace:
@@ -198,9 +199,17 @@ class Trace:
                 state=None if between else at.state,
                 metrics=tuple(Metric(**look) for look in facts["metrics"]),
                 position=at if between else None,
+                made=facts["made"],
             )
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise ValueError(f"{folder} has a checkpoint of something else: {error!r}; give another folder") from error
+
+
+@cache
+def _made() -> dict[str, Any]:
+    """What runs are made with here."""
+    versions = {"peerdescent": peerdescent.__version__, "jax": jax.__version__, "python": platform.python_version()}
+    return {"device": jax.devices()[0].device_kind, "versions": versions, "commit": _commit()}
 
 
 def _commit() -> str | None:

@@ -15,15 +15,16 @@ import numpy as np
 import pandas as pd
 
 from peerdescent import datasets, experiment, figures, report
-from peerdescent.digests import digest
 from peerdescent.errors import require, unknown, whole
 from peerdescent.experiment import Options
 from peerdescent.files import write
 from peerdescent.methods.selectors import parse
 from peerdescent.networks import topology
 from peerdescent.networks.network import Network
+from peerdescent.problems.definition import digest
 from peerdescent.problems.minimise import optimum
 from peerdescent.problems.problem import Problem
+from peerdescent.runs import checkpoint
 from peerdescent.runs.checks import starting_point
 from peerdescent.runs.loop import run
 from peerdescent.runs.schedule import Grid
@@ -259,19 +260,25 @@ class _Work:
             options, place = self._shown(seed), self.folder / "runs" / label / f"seed-{seed}"
             place.mkdir(parents=True, exist_ok=True)
             wanted, earlier = experiment.text(options, method=selector).encode(), place / "config.toml"
-            if earlier.is_file() and earlier.read_bytes() == wanted and (place / "summary.json").is_file():
-                known = Trace.load(place)
-                if known.identity.values == values:  # the same data, not only data of the same name
+            newest = checkpoint.newest(place / "checkpoint")
+            known = Trace.from_checkpoint(*newest) if newest else None
+            same = earlier.is_file() and earlier.read_bytes() == wanted
+            # The same data, not only data of the same name.
+            if known is not None and same and known.identity.values == values:
+                if known.status != Status.interrupted:
                     found.append(known)
                     continue
-            record = Grid(options.record, stationarity=False)
+            else:
+                checkpoint.clear(place / "checkpoint")
+                write(earlier, wanted)
             trace = run(
-                parse(selector), problem, network, epochs=length, seed=seed, record=record, progress=self.progress
-            )
+                parse(selector), problem, network, epochs=length, seed=seed,
+                record=Grid(options.record, stationarity=False), progress=self.progress,
+                checkpoint=place / "checkpoint",
+            )  # fmt: skip
             if trace.status == Status.interrupted:
                 raise KeyboardInterrupt
             trace.save(place)
-            write(earlier, wanted)
             found.append(trace)
         return found
 

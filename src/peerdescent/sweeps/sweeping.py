@@ -14,7 +14,6 @@ import jax
 import numpy as np
 import pandas as pd
 
-from peerdescent.digests import digest
 from peerdescent.engines.disk_cache import remember
 from peerdescent.engines.fleet import Fleet
 from peerdescent.engines.routing import fleet_for
@@ -23,6 +22,7 @@ from peerdescent.methods.contract import Method
 from peerdescent.methods.named import METHODS
 from peerdescent.methods.selectors import parse
 from peerdescent.networks.network import Network
+from peerdescent.problems.definition import digest
 from peerdescent.problems.problem import Problem
 from peerdescent.runs.checks import (
     check,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from peerdescent.engines.fleet import Member
+from peerdescent.engines.outline import definition
 from peerdescent.errors import require
 from peerdescent.methods.contract import Method
 from peerdescent.runs.store import Key, Store, key_of
@@ -42,6 +43,11 @@ class Rows:
         about: Mapping[str, Any],
     ) -> None:
         self.configurations, self.asked, self.precision, self.samples = configurations, asked, precision, samples
+        columns = ["seed", "steps", "epoch", *asked, "loss", "grad_norm", "status", "precision", "method", "definition"]
+        for name in configurations[0].values:
+            require(
+                name not in columns, f"the hyperparameter {name!r} has the name of a column of the table: rename it"
+            )
         self.wanted = [(k, seed) for k in range(len(configurations)) for seed in seeds]
         self.store = Store(folder, "sweep", about, [*configurations[0].values, "seed"])
         self.keys = {one: key_of([*configurations[one[0]].values.values(), one[1]]) for one in self.wanted}
@@ -49,17 +55,22 @@ class Rows:
         for one, key in self.keys.items():
             mine, other = (configurations[k].method for k in (one[0], self.first.setdefault(key, one)[0]))
             require(
-                mine == other or str(mine) == str(other),
+                mine == other or (bool(mine.parts) and str(mine) == str(other)),
                 f"the grid has {mine} and {other} under values that a table cannot tell apart: write them differently",
             )
         self.total = sum(configurations[k].marks[-1] for k, _ in self.first.values())
         self.save_seconds = 0.0
         for key, (k, _) in self.first.items():
-            here, there = str(configurations[k].method), self.store.rows.get(key)
+            method, there = configurations[k].method, self.store.rows.get(key)
             require(
-                there is None or there["method"] == here,
-                f"{folder}/sweep.csv is about something else: a configuration is {here} here and was "
+                there is None or there["method"] == str(method),
+                f"{folder}/sweep.csv is about something else: a configuration is {method} here and was "
                 f"{there and there['method']} there: give another folder",
+            )
+            require(
+                there is None or there.get("definition") == definition(method.pattern),
+                f"{folder}/sweep.csv is about something else: {method} computes something else here than there: "
+                "give another folder",
             )
 
     @property
@@ -81,7 +92,8 @@ class Rows:
 
     def fill(self, one: tuple[int, int], steps: int, status: Status, losses: list[float], norm: float) -> None:
         """Set the result of a configuration; the last of the losses is that of its last step."""
-        self.store.add(self._row(one, steps, status, losses, norm))
+        row = self._row(one, steps, status, losses, norm)
+        self.store.add(row | {"definition": definition(self.configurations[one[0]].method.pattern)})
 
     def has(self, one: tuple[int, int]) -> bool:
         """Whether a configuration is finished."""

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 import peerdescent
-from peerdescent.digests import digest
 from peerdescent.engines.links import Links
 from peerdescent.engines.outline import outline
 from peerdescent.errors import require
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
+from peerdescent.problems.definition import digest
 from peerdescent.runs.checks import check_network
 
 __all__ = ["DecentralizedOptimizer"]
