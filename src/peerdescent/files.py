@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from peerdescent.errors import require
 
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
 MARK = ".peerdescent"
 """The file that says that a folder is for results of this package."""
+TEXT = b"Results of peerdescent. Files of its names are replaced without asking.\n"
 
 
 def claim(folder: Path, force: bool = False) -> Path:
@@ -32,9 +39,43 @@ def claim(folder: Path, force: bool = False) -> Path:
             force or not found,
             f"{folder} has files that are not results of peerdescent ({shown}): give another folder, or --force",
         )
-        write(folder / MARK, b"Results of peerdescent. Files of its names are replaced without asking.\n")
+        write(folder / MARK, TEXT)
     require(os.access(folder, os.W_OK), f"{folder} cannot be written to: give another folder")
     return folder
+
+
+_HELD: set[Path] = set()
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[Path]:
+    """Work in a folder of results as the only process; refuse where another one does. It gets the mark.
+
+    >>> home = Path(tempfile.mkdtemp())
+    >>> with alone(home), alone(home):  # the same process may do so again
+    ...     print((home / MARK).is_file())
+    True
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = (folder / MARK).resolve()
+    if path in _HELD or fcntl is None:
+        yield folder
+        return
+    if not path.is_file():
+        write(path, TEXT)
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"another process works in {folder}: wait for it, or give another folder") from None
+        except OSError:  # some file systems have no locks
+            pass
+        _HELD.add(path)
+        yield folder
+    finally:
+        _HELD.discard(path)
+        os.close(handle)
 
 
 def write(path: Path, content: bytes) -> None:

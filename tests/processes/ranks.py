@@ -128,6 +128,9 @@ def compute(folder):
     np.savez(Path(folder) / f"{rank}.npz", **found)
     said = {
         "another seed": program(command(Path(folder) / "none", "--seed", str(7 * (rank == 1)), "--data-seed", "0")),
+        "another strength": program(command(Path(folder) / "none", "--strength", str(0.5 + (rank == 1)))),
+        "another data seed": program(command(Path(folder) / "none", "--data-seed", str(5 + (rank == 1)))),
+        "other rows": program(command(Path(folder) / "none", "--rows", str(300 + 4 * (rank == 1)))),
         "three nodes": program(command(Path(folder) / "none", "--nodes", "3")),
         "unbroken": program(command(Path(folder) / "run")),
     }

@@ -17,6 +17,7 @@ import typer
 
 import peerdescent
 from peerdescent.cli import console, listing, networks, results, running, signals, studies, theory, tuning
+from peerdescent.cli.options import HELD
 from peerdescent.errors import PeerLost, unknown
 
 app = typer.Typer(
@@ -49,7 +50,7 @@ def root(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit. Bad input prints one line on standard error and exits with status 2."""
     usage_error: Any = typer.BadParameter.__bases__[0]  # typer does not export it
-    with warnings.catch_warnings(), signals.handled():
+    with warnings.catch_warnings(), signals.handled(), HELD:
         warnings.showwarning = lambda message, *_, **__: console.say(str(message), "warning")
         try:
             code = app(args=arguments, prog_name="peerdescent", standalone_mode=False)

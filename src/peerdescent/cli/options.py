@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,6 +17,8 @@ from peerdescent.errors import require
 from peerdescent.experiment import KINDS, Options
 
 Command = Callable[..., int]
+HELD = ExitStack()
+"""The folders that a command works in, as the only process, until it ends."""
 METAVARS = {bool: "", int: "<int>", float: "<float>", Path: "<dir>"}
 """How the help page shows a type; typer would show `<bool>`, `<int range>`, `<float range>` and `<path>`."""
 
@@ -62,4 +65,4 @@ def folder(options: Options) -> Path | None:
     if options.out is None:
         return None
     require(not options.out.is_file(), f"--out {options.out} is a file: give a folder")
-    return files.claim(options.out, options.force)
+    return HELD.enter_context(files.alone(files.claim(options.out, options.force)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from peerdescent import experiment, figures, files, theory
-from peerdescent.cli import console
+from peerdescent.cli import console, signals
 from peerdescent.cli.options import folder, with_options
 from peerdescent.errors import require
 from peerdescent.experiment import Options
@@ -128,7 +128,7 @@ peerdescent theory bound
 peerdescent theory bound --data a9a --topology complete --steps 200000 --seeds 10 --out runs/bound
 
 The bound holds for Theorem 1's step sizes, which are small; --alpha must lie among them. T is --steps, by default \
-100,000. With --out: bound.csv (all T), bound.png, .pdf and .svg.
+100,000. With --out: bound.csv (all T), bound.png, .pdf and .svg; what was interrupted or killed continues.
 
 Exit status: 0, 2 bad input, 130 interrupted by Ctrl-C.""",
 )
@@ -166,14 +166,16 @@ def bound_command(
         constants=known,
         precision=options.precision,
         progress=False if options.quiet else None,
+        out=out and out / "runs",
     )
-    console.result(options.format, found.table, console.plain)
     if out is not None:
-        files.write(out / "bound.csv", found.curve.to_csv(index=False).encode())
-        shown = re.sub(r"^Network\((.*)lam=(.*)\)$", r"\1λ = \2", str(network))
-        figure = figures.theory.bound(found, f"{problem.name}  ·  {shown}")
-        for suffix in figures.SUFFIXES:
-            figures.save(figure, out / f"bound{suffix}")
+        with signals.writing():
+            files.write(out / "bound.csv", found.curve.to_csv(index=False).encode())
+            shown = re.sub(r"^Network\((.*)lam=(.*)\)$", r"\1λ = \2", str(network))
+            figure = figures.theory.bound(found, f"{problem.name}  ·  {shown}")
+            for suffix in figures.SUFFIXES:
+                figures.save(figure, out / f"bound{suffix}")
+    console.result(options.format, found.table, console.plain)
     if not options.quiet:
         used, largest = found.parameters, found.curve.iloc[-1][list(theory.TERMS)].astype(float).idxmax()
         console.say(

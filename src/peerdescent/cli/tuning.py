@@ -94,9 +94,9 @@ def tune_command(
                 "deviation": float(found.fresh["loss"].std()),
             }
         )
-    console.result(options.format, pd.DataFrame(rows), console.plain)
     if out:
         experiment.write(out / "config.toml", options, methods=[str(row["method"]) for row in rows])
+    console.result(options.format, pd.DataFrame(rows), console.plain)
     if not options.quiet:
         console.say(f"written to {out}" if out else "nothing was written: add --out DIR for the tables")
     return 0

@@ -77,7 +77,7 @@ class Problem:
         """The same problem with the data of one node only, for a process that runs that node."""
         if self.held is None:
             part = jax.tree.map(lambda a: np.array(a[node : node + 1]), self.data)
-            return replace(self, data=part, held=node)
+            return replace(self, data=part, held=node, about=self.about or self.facts)
         require(self.held == node, f"this process holds the data of node {self.held}: it has none of node {node}")
         return self
 

@@ -132,7 +132,10 @@ class Recorder:
         earlier = asdict(trace.identity)
         for name, mine in asdict(self.identity).items():
             theirs = earlier[name]
-            require(mine == theirs, f"cannot resume: {name} is {mine!r} here and was {theirs!r} in the earlier run")
+            require(
+                mine == theirs,
+                f"cannot resume: {name} is {mine!r} here and was {theirs!r} in the earlier run; give another folder",
+            )
         columns = [str(name) for name in trace.table.columns]
         here, there = ([name for name in names if name not in METRICS] for names in (self._columns, columns))
         require(here == there, f"cannot resume: the metrics added are {here} here and were {there} in the earlier run")

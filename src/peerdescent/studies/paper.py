@@ -17,7 +17,7 @@ import pandas as pd
 from peerdescent import datasets, experiment, figures, report
 from peerdescent.errors import require, unknown, whole
 from peerdescent.experiment import Options
-from peerdescent.files import write
+from peerdescent.files import claim, write
 from peerdescent.methods.selectors import parse
 from peerdescent.networks import topology
 from peerdescent.networks.network import Network
@@ -199,7 +199,7 @@ def _begin(
         require(0 < tuning <= size.length, f"tuning = {tuning:g}: must be positive, and at most {size.length:g} epochs")
         size = size._replace(tuning=tuning)
     folder = Path(out) if out is not None else Path("runs") / f"{what}-{Path(data).name}"
-    require(not folder.is_file(), f"{folder} is a file: give a folder")
+    claim(folder)
     options = Options(
         data=data, data_dir=Path(data_dir) if data_dir else None, rows=_rows(data), nodes=NODES, data_seed=0
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +20,7 @@ from peerdescent.engines.disk_cache import remember
 from peerdescent.engines.fleet import Fleet
 from peerdescent.engines.routing import fleet_for
 from peerdescent.errors import require, unknown, whole
+from peerdescent.files import alone
 from peerdescent.methods.contract import Method
 from peerdescent.methods.named import METHODS
 from peerdescent.methods.selectors import parse
@@ -94,7 +97,7 @@ def sweep(
     configurations = configurations_of(grid)
     seeds = [check_seed(s) for s in ([seed] if np.ndim(seed) == 0 else seed)]  # type: ignore[union-attr]
     require(bool(seeds), f"seed = {seed}: give one or several of 0..2^32 - 1")
-    dtype, matrices = matrix_precision(precision)
+    dtype, _ = matrix_precision(precision)
     build = _builder(method)
     known = inspect.signature(build).parameters
     for name in configurations[0]:
@@ -118,16 +121,28 @@ def sweep(
         "precision": arithmetic,
         "values": digest(problem.definition, network.arrays, start),
     }
-    table = Rows(
-        [Configuration(*one) for one in zip(configurations, built, *zip(*marks, strict=True), strict=True)],
-        seeds,
-        [f"loss@{_short(a)}" for a in asked],
-        arithmetic,
-        problem.samples,
-        None if out is None else Path(out),
-        about,
-    )
-    remember()
+    with contextlib.nullcontext() if out is None else alone(Path(out)):
+        table = Rows(
+            [Configuration(*one) for one in zip(configurations, built, *zip(*marks, strict=True), strict=True)],
+            seeds,
+            [f"loss@{_short(a)}" for a in asked],
+            arithmetic,
+            problem.samples,
+            None if out is None else Path(out),
+            about,
+        )
+        remember()
+        _fill(
+            table, problem, network, start, precision, f"{built[0].name}, {len(table.wanted)} configurations", progress
+        )
+    return table.frame()
+
+
+def _fill(
+    table: Rows, problem: Problem, network: Network, start: np.ndarray, precision: int | str, label: str, progress: Any
+) -> None:
+    """Run all configurations that have no result yet, and save the table as they finish."""
+    dtype, matrices = matrix_precision(precision)
     members = table.members()
     with jax.enable_x64(precision == 64), jax.default_matmul_precision(matrices):
         fleet = fleet_for([member for _, member in members], problem, network, start, dtype)
@@ -135,24 +150,34 @@ def sweep(
     workers = _cores() if jax.default_backend() == "cpu" else 1
     pieces = fleet.pieces(workers) if members else []
     alive = np.ones(len(members), dtype=bool)
-    bar = choose(progress)
+    bar, ended = choose(progress), SimpleQueue[_End]()
 
-    def finish(piece: np.ndarray) -> list[_End]:
+    def finish(piece: np.ndarray) -> None:
         with jax.enable_x64(precision == 64), jax.default_matmul_precision(matrices):
-            return list(_ends(fleet, piece, alive, first, len(asked) + 1))
+            for end in _ends(fleet, piece, alive, first, len(table.asked) + 1):
+                ended.put(end)
+
+    def collect() -> bool:
+        some = False
+        with contextlib.suppress(Empty):
+            while True:
+                end = ended.get_nowait()
+                table.fill(members[end.member][0], *end[1:])
+                some = True
+        return some
 
     pool, saved = ThreadPoolExecutor(workers), 0.0
-    bar.begin(f"{built[0].name}, {len(configurations) * len(seeds)} configurations", table.total)
+    bar.begin(label, table.total)
     try:
         bar.update(table.done, table.best)
-        waiting: set[Future[list[_End]]] = {pool.submit(finish, piece) for piece in pieces}
+        waiting: set[Future[None]] = {pool.submit(finish, piece) for piece in pieces}
         while waiting:
             # The wait has a limit, so that Ctrl-C takes effect at once.
             ready, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
-            for end in (end for future in ready for end in future.result()):
-                table.fill(members[end.member][0], *end[1:])
+            for future in ready:
+                future.result()
             # Writing takes longer as the table grows, so write so rarely that it takes at most a tenth of the time.
-            if ready and time.monotonic() - saved > 10 * table.save_seconds:
+            if collect() and time.monotonic() - saved > 10 * table.save_seconds:
                 table.save()
                 saved = time.monotonic()
             running = np.array([not table.has(one) for one, _ in members])
@@ -162,9 +187,9 @@ def sweep(
     finally:
         alive[:] = False
         pool.shutdown(wait=True, cancel_futures=True)
+        collect()
         table.save()
         bar.end()
-    return table.frame()
 
 
 class _End(NamedTuple):
@@ -179,9 +204,8 @@ class _End(NamedTuple):
 
 
 def _ends(fleet: Fleet, piece: np.ndarray, alive: np.ndarray, first: float, count: int) -> Iterator[_End]:
-    """The result of each member of a piece, except of those that were stopped by `alive`."""
+    """The result of each member of a piece as it ends, except of those that were stopped by `alive`."""
     losses = {k: np.full(count, np.nan) for k in piece.ravel().tolist()}
-    ends: list[_End] = []
     for seen in fleet.follow(piece, alive):
         live = alive[seen.member]
         if not live.any():
@@ -195,9 +219,8 @@ def _ends(fleet: Fleet, piece: np.ndarray, alive: np.ndarray, first: float, coun
             if gone or mark == count - 1:
                 status = Status.diverged if gone else Status.done
                 at_marks = [*losses[k][:-1].tolist(), value]
-                ends.append(_End(k, fleet.members[k].marks[mark], status, at_marks, norm))
                 alive[k] = False
-    yield from ends
+                yield _End(k, fleet.members[k].marks[mark], status, at_marks, norm)
 
 
 def _short(value: Any) -> str:

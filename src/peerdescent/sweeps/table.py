@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,7 +117,10 @@ class Rows:
     def save(self) -> None:
         """Write the finished rows, in the order of the grid."""
         clock = time.perf_counter()
-        self.store.save(self.keys.values())
+        try:
+            self.store.save(self.keys.values())
+        except OSError as error:  # such as a full disk: the rows are in memory, and the sweep goes on
+            warnings.warn(f"{error.filename}: {error.strerror}; the table is not saved", stacklevel=2)
         self.save_seconds = time.perf_counter() - clock
 
     def _row(

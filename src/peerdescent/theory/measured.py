@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,6 +65,7 @@ def measure(
     constants: assumptions.Constants | None = None,
     precision: int | str = 32,
     progress: Any = None,
+    out: Path | None = None,
 ) -> Measured:
     """Run GT-HSGD with a step size that Theorem 1 allows, and set its gap beside the bound, for all T up to `steps`.
 
@@ -71,7 +73,7 @@ def measure(
     mean over `seeds` runs. `alpha` is by default Corollary 1's where that lies in the theorem's range, else 99 % of the
     largest one there; `initial_batch` is by default the corollary's. beta is Theorem 1's. `constants` are by default
     those of the problem; the variance is then the largest of those at x_0 and at the ends of the runs. Runs have the
-    seeds from `seed` on.
+    seeds from `seed` on; with a folder `out`, they are stored there, and continued if they are there in part.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -93,7 +95,7 @@ def measure(
     for number in range(seed, seed + seeds):
         trace = run(
             gt_hsgd(**chosen._asdict()), problem, network, steps=steps, seed=number, record=record,
-            precision=precision, progress=progress,
+            precision=precision, progress=progress, checkpoint=out and out / f"seed-{number}",
         )  # fmt: skip
         if trace.status == Status.interrupted:
             raise KeyboardInterrupt
