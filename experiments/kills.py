@@ -25,9 +25,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-import peerdescent.datasets.loader
+import peerdescent.datasets.loader  # imported before the forks, like all below
 import peerdescent.figures.lines
-import peerdescent.studies.paper
 from peerdescent import Trace
 from peerdescent.cli.main import main as program
 
