@@ -1,7 +1,7 @@
 """What `test_optimizer` runs in processes of their own, one a node of a network of four.
 
 `main(FOLDER)`, with the variables that torchrun sets, makes one check after the other and leaves what it saw in
-FOLDER/RANK.npz. FOLDER/inputs.npz has the quadratics, f(x) = x'Qx / 2 + <slope, x>, with another
+FOLDER/RANK.npz. It ends with an error. FOLDER/inputs.npz has the quadratics, f(x) = x'Qx / 2 + <slope, x>, with another
 slope in each step.
 """
 
@@ -10,9 +10,11 @@ from __future__ import annotations
 import copy
 import io
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -238,6 +240,9 @@ class Worker:
         elsewhere = copy.deepcopy(state)
         elsewhere["state"][0]["rank"] = 9
         d2, other = self.bowl(peer.methods.d2())
+        _, complete = self.bowl(network=peer.Network(peer.topology.complete(NODES)))
+        larger = copy.deepcopy(state)
+        larger["state"][0]["2"] = torch.zeros(P + 1)
         wrapped = nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
         twice = peer.compose(Twice(), peer.fusions.consensus())
         bad_rate = self.bowl()[1]
@@ -261,8 +266,121 @@ class Worker:
             "resumed": resume_some,
             "twice": lambda: self.walk(*self.bowl(twice), range(1)),
             "rate": lambda: bad_rate.step(lambda: self.loss(d2, 0)),
+            "nested": lambda: DecentralizedOptimizer(nn.Sequential(nn.ReLU(), nn.Sequential(wrapped)), HYBRID, RING),
+            "around": self.step_around,
+            "gradients": self.step_with_gradients,
+            "frozen": lambda: self.step_with_other_parameters("left", False),
+            "frozen average": lambda: self.step_with_other_parameters("left", False, average=True),
+            "unfrozen": lambda: self.step_with_other_parameters("right", True),
+            "replaced": self.step_with_a_new_parameter,
+            "decay": lambda: self.step_with_keys(weight_decay=0.1),
+            "alias": lambda: self.step_with_keys(alpha=0.1),
+            "network": lambda: complete.load_state_dict(state),
+            "model": lambda: optimizer.load_state_dict(larger),
+            "start": lambda: DecentralizedOptimizer(Bowl(), HYBRID, RING, start="mine"),
         }.items():
             self.seen[f"refusal {name}"] = refusal(action)
+
+    def step_around(self):
+        model = nn.Linear(2, 2)
+        optimizer, around = DecentralizedOptimizer(model, HYBRID, RING), nn.parallel.DistributedDataParallel(model)
+        optimizer.step(lambda: around(torch.ones(1, 2)).sum())
+
+    def step_with_gradients(self):
+        model, optimizer = self.bowl()
+        self.loss(model, 0).backward()
+        optimizer.zero_grad(set_to_none=False)
+        self.walk(model, optimizer, range(1))  # zeros are no loss
+        self.loss(model, 1).backward()
+        self.walk(model, optimizer, range(1, 2))
+
+    def step_with_other_parameters(self, name, trained, average=False):
+        torch.manual_seed(7)
+        model = Bowl()
+        getattr(model, name).requires_grad_(not trained)
+        optimizer = DecentralizedOptimizer(model, HYBRID, RING)
+        self.walk(model, optimizer, range(1))
+        getattr(model, name).requires_grad_(trained)
+        if average:
+            optimizer.average_parameters()
+        self.walk(model, optimizer, range(1, 2))
+
+    def step_with_a_new_parameter(self):
+        model, optimizer = self.bowl()
+        model.left = nn.Parameter(torch.zeros(2, 2, dtype=torch.float64))
+        self.walk(model, optimizer, range(1))
+
+    def step_with_keys(self, **keys):
+        model, optimizer = self.bowl()
+        optimizer.param_groups[0].update(keys)
+        self.walk(model, optimizer, range(1))
+
+    def fewer_steps(self, model, optimizer):
+        for _ in range(6 if self.rank == 0 else 7):
+            optimizer.step(lambda: model().square().sum())
+        optimizer.average_parameters()
+
+    def crossed(self):
+        """Calls that do not fit to those of the others: in a ring, ranks 1 and 3 are next to 0, and 2 is not."""
+
+        def another_order(pair):
+            for t in range(3):
+                for model, optimizer in pair[:: -1 if self.rank == 1 and t == 2 else 1]:
+                    self.walk(model, optimizer, [t])
+
+        def another_rate(model, optimizer):
+            self.walk(model, optimizer, range(3))
+            optimizer.param_groups[0]["lr"] = 0.2 if self.rank == 2 else 0.1
+            self.walk(model, optimizer, range(3, 5))
+
+        single = Dropped()
+        single = single, DecentralizedOptimizer(single, HYBRID, RING)
+        directed = peer.methods.gt_dsgd(), peer.Network((np.eye(NODES) + np.roll(np.eye(NODES), 1, axis=0)) / 2)
+        several, one_way, rates, pair = self.bowl(), self.bowl(*directed), self.bowl(), [self.bowl(), self.bowl()]
+        self.seen["crossed fewer steps"] = outcome(lambda: self.fewer_steps(*several))
+        self.seen["crossed again"] = outcome(several[1].average_parameters)
+        self.seen["crossed single tensor"] = outcome(lambda: self.fewer_steps(*single))
+        self.seen["crossed one way"] = outcome(lambda: self.fewer_steps(*one_way))
+        self.seen["crossed order"] = outcome(lambda: another_order(pair))
+        self.seen["crossed rate"] = outcome(lambda: another_rate(*rates))
+
+    def not_finite(self):
+        for kind, bad in (("loss", lambda x: x.sum() * torch.nan), ("gradient", lambda x: (0 * x).sqrt().sum())):
+            model, optimizer = self.bowl()
+            self.walk(model, optimizer, range(3))
+            before = point(model), model.calls.clone(), torch.get_rng_state()
+            closure = (lambda m=model, b=bad: b(m())) if self.rank == 1 else (lambda m=model: self.loss(m, 3))
+            self.seen[f"not finite {kind}"] = outcome(lambda o=optimizer, c=closure: o.step(c))
+            after = point(model), model.calls.clone(), torch.get_rng_state()
+            self.seen[f"same {kind}"] = [np.array_equal(b, a) for b, a in zip(before, after, strict=True)]
+        optimizer = DecentralizedOptimizer(model, HYBRID, RING, start="keep")
+        self.seen["kept"] = point(model), before[0]
+        self.seen["after all"], _ = self.walk(model, optimizer, range(2))
+
+    def warned(self):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for kind in (torch.bfloat16, torch.float16, torch.float32):
+                DecentralizedOptimizer(nn.Linear(2, 2).to(kind), HYBRID, RING)
+        self.seen["warnings"] = [str(warning.message) for warning in caught]
+
+    def cycled(self):
+        """Schedulers keep numbers of their own in the group."""
+        model, optimizer = self.bowl()
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9, cycle_momentum=False)
+        self.seen["cycled"], _ = self.walk(model, optimizer, range(4), schedule)
+
+    def broken(self):
+        """An error that has nothing to do with a lost connection."""
+        _, optimizer = self.bowl()
+
+        def fails(*_, **__):
+            raise RuntimeError("Invalid scalar type")
+
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("irecv", "batch_isend_irecv"):
+                patch.setattr(torch.distributed, name, fails)
+            self.seen["broken"] = outcome(optimizer.average_parameters)
 
 
 class Twice(peer.estimators.sgd):
@@ -284,6 +402,14 @@ def refusal(action):
     return "no refusal"
 
 
+def outcome(action):
+    try:
+        action()
+    except (ValueError, ArithmeticError, RuntimeError, OSError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
 def main(folder):
     torch.set_num_threads(1)
     worker = Worker(folder)
@@ -298,7 +424,12 @@ def main(folder):
         worker.failures,
         worker.layouts,
         worker.refusals,
+        worker.crossed,
+        worker.not_finite,
+        worker.warned,
+        worker.cycled,
+        worker.broken,
     ):
         check()
     np.savez(worker.folder / f"{worker.rank}.npz", **{name: np.asarray(value) for name, value in worker.seen.items()})
-    torch.distributed.destroy_process_group()
+    worker.fewer_steps(*worker.bowl())  # nobody catches that error

@@ -38,9 +38,10 @@ def seen(problem, tmp_path_factory):
     np.savez(folder / "inputs.npz", matrices=problem.data.matrix, slopes=slopes)
     with group(NODES, folder, optimizer_worker.main, folder) as started:
         codes, said = started.wait(LIMIT)
-        assert codes == [0] * NODES, said
+    assert all((folder / f"{rank}.npz").exists() for rank in range(NODES)), said
     ranks = [np.load(folder / f"{rank}.npz") for rank in range(NODES)]
-    return {name: np.stack([each[name] for each in ranks]) for name in ranks[0].files}
+    found = {name: np.stack([each[name] for each in ranks]) for name in ranks[0].files}
+    return {**found, "codes": codes, "logs": said}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -181,14 +182,125 @@ def test_layouts_do_not_matter(seen):
         "number": "the closure returned a float: return the loss, a tensor",
         "rank": "the state is of rank 9, and this is rank .: every process saves and loads its own",
         "method": "the state is of gt-hsgd, and this optimizer runs d2: make it with the method of the state",
-        "resumed": "step is '0' in one, '2' in the other",
+        "resumed": "rank . expected '.*step [02],.*', and rank . sent '.*step [02],",
         "twice": "draws two samples in one step, .* use a method that draws one per step",
         "rate": "lr = nan: must be finite and not negative",
+        "nested": "has a DistributedDataParallel, which averages gradients itself: give model.module",
+        "around": "has a DistributedDataParallel, which averages gradients itself: .* call that in the closure",
+        "gradients": r"2 parameters have gradients before the step, which would be lost.* or call zero_grad\(\) first",
+        "frozen": "left was trained then, and is frozen now; .* make a new optimizer .* start='keep'",
+        "frozen average": "left was trained then, and is frozen now",
+        "unfrozen": "right was not trained then, and is now; .* make a new optimizer .* start='keep'",
+        "replaced": "left was not trained then, and is now",
+        "decay": "weight_decay = 0.1 in the parameter group: gt-hsgd knows only lr and beta; remove it",
+        "alias": "alpha = 0.1 in the parameter group: gt-hsgd knows only lr and beta; remove it",
+        "network": r"the state is of Network\(ring, n=4.*, and this optimizer has Network\(complete, n=4",
+        "model": "the state is of (5 and 6|6 and 5|6) parameters, and the model has 5 to train: load the state of",
+        "start": "start = 'mine': must be 'rank 0' or 'keep'",
     }.items(),
 )
 def test_what_cannot_work_is_refused_in_every_process(name, message, seen):
     for refusal in seen[f"refusal {name}"]:
         assert re.search(message, str(refusal)), refusal
+
+
+AVERAGE, MIX = "average_parameters, [a-z]+", "mix, beta = 0.3, lr = 0.1"
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other", "alone"),
+    [
+        ("fewer steps", rf"step 5, .*, 4 of float64: {AVERAGE}", f"step 6, message 0, 5 of float64: {MIX}", 0),
+        ("single tensor", rf"step 5, .* 64 of float64: {AVERAGE}", f"step 6, message 0, 64 of float64: {MIX}", 0),
+        ("one way", rf"step 5, .*: {AVERAGE}", "step 6, message 0, 5 of float64: mix, lr = 0.1", 0),
+        ("order", rf"optimizer \d+, step 2, .*: {MIX}", rf"optimizer \d+, step 2, .*: {MIX}", 1),
+        ("rate", "step 3, .* lr = 0.1", "step 3, .* lr = 0.2", 2),
+    ],
+)
+def test_what_is_not_expected_is_an_error_that_names_both_sides(name, one, other, alone, seen):
+    """The process that is alone, and its neighbours, have both sides; the one opposite to it learns from them."""
+    for rank, said in enumerate(seen[f"crossed {name}"]):
+        assert said.startswith("ValueError: rank "), said
+        found = re.search(r"rank (\d) expected '(.*?)', and rank (\d) sent '(.*?)'(:|$)", str(said))
+        assert found, said
+        assert alone in (int(found[1]), int(found[3]))
+        assert found[2] != found[4]
+        assert any(re.search(a, found[2]) and re.search(b, found[4]) for a, b in ((one, other), (other, one))), said
+        if rank == (alone + 2) % NODES:
+            assert said.startswith(f"ValueError: rank {rank} stops in step "), said
+        else:
+            assert int(found[1]) == rank, said
+            assert "all processes must make the same steps and calls, in the same order" in said
+
+
+def test_what_has_stopped_does_not_go_on(seen):
+    for said in seen["crossed again"]:
+        assert re.search(r"ValueError: optimizer \d+ has stopped, so make a new one; the cause was: rank \d", str(said))
+
+
+def test_an_error_that_nobody_catches_ends_all_processes(seen):
+    assert seen["codes"] == [1] * NODES
+    for rank, text in enumerate(seen["logs"]):
+        assert re.search(
+            rf"ValueError: rank {rank} (expected|stops in step 6, since rank \d expected) .* sent", text
+        ), text
+
+
+@pytest.mark.parametrize("kind", ["loss", "gradient"])
+def test_what_is_not_finite_is_never_mixed(kind, seen):
+    count = {"loss": "1 of 1", "gradient": "5 of 5"}[kind]
+    cause = f"rank 1: {count} numbers of the {kind} are not finite in step 3, and nobody has mixed them: look at"
+    for rank, said in enumerate(seen[f"not finite {kind}"]):
+        assert said.startswith(f"NotFinite: {'' if rank == 1 else f'rank {rank} stops in step 3, since '}{cause}"), said
+    assert seen[f"same {kind}"].all(), "parameters, buffers and random state"
+
+
+def test_a_new_optimizer_may_keep_what_each_process_has(seen):
+    kept, before = seen["kept"][:, 0], seen["kept"][:, 1]
+    assert np.array_equal(kept, before)
+    assert np.ptp(kept, axis=0).min() > 0
+    assert np.isfinite(seen["after all"]).all()
+
+
+def test_parameters_of_half_precision_are_warned_of(seen):
+    for first, second in seen["warnings"]:
+        assert re.search(r"are of bfloat16, which rounds small steps away.* model\.to\(torch\.float32\)", str(first))
+        assert "are of float16" in str(second)
+
+
+def test_schedulers_may_keep_their_own_numbers_in_the_group(seen):
+    assert (np.diff(seen["cycled"], axis=1) != 0).any(axis=2).all()
+
+
+def test_only_a_lost_connection_is_a_lost_process(seen):
+    assert (seen["broken"] == "RuntimeError: Invalid scalar type").all()
+
+
+@pytest.fixture(scope="module")
+def sharded():
+    """Models that are divided over processes, by the name of what does it."""
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+    from torch.distributed.tensor import distribute_tensor, init_device_mesh
+
+    # It wants a GPU to be made, but not to be recognised.
+    first = FullyShardedDataParallel.__new__(FullyShardedDataParallel)
+    nn.Module.__init__(first)
+    first.inner = nn.Linear(2, 2)
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    yield {
+        "FullyShardedDataParallel": first,
+        "FSDPModule": fully_shard(nn.Linear(2, 2), mesh=mesh),
+        "DTensor": Mixed(distribute_tensor(torch.ones(2), mesh)),
+    }
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("name", ["FullyShardedDataParallel", "FSDPModule", "DTensor"])
+def test_what_divides_parameters_is_refused_by_name(name, sharded):
+    model = nn.Sequential(nn.ReLU(), nn.Sequential(sharded[name]))
+    with pytest.raises(ValueError, match=f"the model has a {name}, which divides .* over the processes.*: give"):
+        DecentralizedOptimizer(model, HYBRID, peer.Network([[1.0]]))
 
 
 class Mixed(nn.Module):

@@ -2,24 +2,49 @@
 
 All communication uses `exchange`: concurrent point-to-point sends and receives, each with a time limit. So a process
 that has ended or does not answer is reported by its rank, and no process waits for ever.
+
+Every tensor is announced: before it, the two processes send each other a line of fixed length that says what it is.
+Only if both lines are equal is the tensor received, so none is taken for another, and sizes agree. A process that
+cannot go on sends the reason instead of its next line, to all others, and waits until it has theirs. So all of them
+stop, each with an error that has the cause, and no message is left behind.
 """
 
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
+import re
 import socket
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any
+from functools import cache
+from typing import Any, ClassVar, NoReturn
 
 import torch
 import torch.distributed as dist
 
 from peerdescent.engines import meeting
 from peerdescent.engines.meeting import is_loopback, seconds
-from peerdescent.errors import PeerLost, require
+from peerdescent.errors import NotFinite, PeerLost, require
 from peerdescent.networks.network import Network
+
+LINE = 512
+"""Bytes of the line that announces a tensor; longer ones are truncated and shorter ones padded."""
+
+ANNOUNCEMENT = 7331
+"""The tag of these lines, so that messages of the program itself are not taken for them."""
+
+STOPPED = {"stop ": ValueError, "stop, not finite ": NotFinite}
+"""How a line begins that has the reason for an error, and the type of that error."""
+
+LOST = re.compile(r"connection|broken pipe|reset by peer|timed out|timeout|unreachable|remote process", re.IGNORECASE)
+"""What errors of a lost connection say; gloo has no type for them."""
+
+Request = tuple[int, Any, torch.Tensor]
+"""What `isend` or `irecv` is to do: a rank, the function, a tensor."""
 
 
 def connect() -> None:
@@ -82,15 +107,20 @@ def _store(rank: int, world: int, limit: timedelta) -> Any:
 class Links:
     """The links of this process to the others, in a network with as many nodes as there are processes.
 
-    `rank` is the node of this process. `sent` counts the bytes sent by `mix`. Tensors on `device` are sent without a
-    copy.
+    `rank` is the node of this process. `sent` counts the bytes sent by `mix`, without announcements. Tensors on
+    `device` are sent without a copy. `name` is what errors call it, followed by a number: all processes make their
+    links in the same order.
     """
 
-    def __init__(self, network: Network) -> None:
+    made: ClassVar[Iterator[int]] = itertools.count(1)
+
+    def __init__(self, network: Network, name: str) -> None:
         connect()
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.others = [rank for rank in range(self.world) if rank != self.rank]
         self.limit = timedelta(seconds=seconds())
-        self.sent, self.step = 0, 0
+        self.sent, self.step, self.round, self.numbers = 0, 0, 0, ""
+        self.failure = ""
         # gloo sends tensors in CPU memory, NCCL those in GPU memory.
         backends = str(dist.distributed_c10d.BackendConfig(dist.get_backend()))
         self.staged = "nccl" not in backends
@@ -100,6 +130,8 @@ class Links:
             f"the network has {network.n} nodes and there are {self.world} processes, one a node: "
             f"start torchrun with {network.n} processes, or take a network of {self.world} nodes",
         )
+        self.name = f"{name} {next(Links.made)}"
+        self.announcers = None if self.device.type == "cpu" else _gloo(dist.group.WORLD)
         self.turns = []
         for W in network.matrices:
             heard, column = W[[self.rank]].tocoo(), W[:, [self.rank]].tocoo()
@@ -107,60 +139,175 @@ class Links:
             targets = sorted(i for i in column.row.tolist() if i != self.rank)
             self.turns.append((weights, targets))
 
+    def begin(self, step: int, numbers: str = "") -> None:
+        """Begin a step. What is mixed in it is announced with its number and the method's numbers."""
+        self.step, self.round, self.numbers = step, 0, numbers
+
     def mix(self, t: int, x: torch.Tensor) -> torch.Tensor:
         """sum_j w_ij x_j over this node i and the nodes it receives from in iteration t, in the order of j."""
-        weights, heard = self._heard(t, x)
+        weights, heard = self._heard(t, x, "mix")
         return sum((w * heard[j] for j, w in weights.items()), start=torch.zeros_like(x))
 
     def disagree(self, t: int, x: torch.Tensor) -> torch.Tensor:
         """x - sum_j w_ij x_j as sum_j w_ij (x_i - x_j): the two ends of a link have exactly opposite terms."""
-        weights, heard = self._heard(t, x)
+        weights, heard = self._heard(t, x, "disagree")
         return sum((w * (x - heard[j]) for j, w in weights.items() if j != self.rank), start=torch.zeros_like(x))
 
-    def _heard(self, t: int, x: torch.Tensor) -> tuple[dict[int, float], dict[int, torch.Tensor]]:
+    def _heard(self, t: int, x: torch.Tensor, verb: str) -> tuple[dict[int, float], dict[int, torch.Tensor]]:
         """One round: this node's weights in iteration t, and the vectors that they are for, its own included."""
         weights, targets = self.turns[t % len(self.turns)]
-        heard = self.exchange(dict.fromkeys(targets, x), [j for j in weights if j != self.rank], x)
+        what = f"{verb}, {self.numbers}" if self.numbers else verb
+        heard = self.exchange(dict.fromkeys(targets, x), [j for j in weights if j != self.rank], x, what)
         self.sent += len(targets) * x.numel() * x.element_size()
         return weights, {**heard, self.rank: x}
 
-    def everyone(self, x: torch.Tensor) -> torch.Tensor:
+    def everyone(self, x: torch.Tensor, what: str = "gather") -> torch.Tensor:
         """The tensors of all processes (world, ...), equal in each of them."""
-        others = [rank for rank in range(self.world) if rank != self.rank]
-        heard = self.exchange(dict.fromkeys(others, x), others, x)
+        heard = self.exchange(dict.fromkeys(self.others, x), self.others, x, what)
         heard[self.rank] = x
         return torch.stack([heard[rank] for rank in range(self.world)])
 
     def agree(self, facts: Mapping[str, Any]) -> None:
         """Raise a ValueError if processes differ in a fact, and say in which."""
-        meeting.agree(facts, lambda rows: self.everyone(torch.from_numpy(rows).to(self.device)).cpu().numpy())
+        meeting.agree(facts, lambda rows: self.everyone(torch.from_numpy(rows).to(self.device), "meet").cpu().numpy())
 
     def exchange(
-        self, sends: Mapping[int, torch.Tensor], sources: Sequence[int], like: torch.Tensor
+        self, sends: Mapping[int, torch.Tensor], sources: Sequence[int], like: torch.Tensor, what: str
     ) -> dict[int, torch.Tensor]:
-        """Send and receive tensors, all concurrently; every tensor has the shape and type of `like`."""
+        """Send and receive tensors, all concurrently; every tensor has the shape and type of `like`, and is `what`.
+
+        If a process announces something else, this raises a ValueError that has both announcements.
+        """
+        require(not self.failure, f"{self.name} has stopped, so make a new one; the cause was: {self.failure}")
+        peers = sorted({*sends, *sources})
+        if not peers:
+            return {}
+        size = f"{like.numel()} of {str(like.dtype).removeprefix('torch.')}"
+        mine = _line(f"{self.name}, step {self.step}, message {self.round}, {size}: {what}")
+        self.round += 1
+        lines, listening = self._listen(peers)
+        told = self._post([(rank, dist.isend, mine) for rank in peers], ANNOUNCEMENT)
         place = torch.device("cpu") if self.staged else like.device
         # A tensor that goes to several processes is copied once.
         copies = {id(tensor): tensor.detach().to(place).contiguous() for tensor in sends.values()}
-        out = {rank: copies[id(tensor)] for rank, tensor in sends.items()}
         into = {rank: torch.empty(like.shape, dtype=like.dtype, device=place) for rank in sources}
-        asked = [(rank, dist.P2POp(dist.irecv, tensor, rank)) for rank, tensor in into.items()]
-        asked += [(rank, dist.P2POp(dist.isend, tensor, rank)) for rank, tensor in out.items()]
-        if not asked:
-            return {}
-        try:
-            works = dist.batch_isend_irecv([operation for _, operation in asked])
-        except RuntimeError as error:
-            raise self._lost(asked[0][0], error) from error
-        # NCCL returns a single work object for all operations of a batch.
-        for (rank, _), work in zip(asked, works, strict=False):
-            try:
-                work.wait(self.limit)
-            except RuntimeError as error:
-                raise self._lost(rank, error) from error
+        asked: list[Request] = [(rank, dist.irecv, tensor) for rank, tensor in into.items()]
+        asked += [(rank, dist.isend, copies[id(tensor)]) for rank, tensor in sends.items()]
+        # Tensors need not wait for announcements, since their tag is made of it: another tensor never arrives.
+        begun = self._post(asked, 1 << 30 | zlib.crc32(mine.numpy().tobytes()) >> 2) if self.staged else []
+        self._wait(listening)
+        # Where two processes agree, they exchange what they announced, even if one of them then stops.
+        alike = [rank for rank in peers if torch.equal(lines[rank], mine)]
+        if not self.staged:
+            begun = self._post_at_once([request for request in asked if request[0] in alike])
+        self._wait([(rank, work) for rank, work in begun if rank in alike])
+        if len(alike) < len(peers):
+            self._differ(mine, lines)
+        self._wait(told)
         return {rank: tensor.to(like.device) for rank, tensor in into.items()}
 
-    def _lost(self, rank: int, error: Exception) -> PeerLost:
-        late = "imed out" in str(error)
-        what = f"did not answer within {self.limit.total_seconds():g} s" if late else "is gone"
-        return PeerLost(f"rank {self.rank}: rank {rank} {what}, in step {self.step}")
+    def stop(self, reason: str, error: type[Exception]) -> NoReturn:
+        """Raise an error in this process, and in all others as soon as they communicate; all learn the reason.
+
+        It waits until the others have stopped too, except those that are gone or do not answer in time.
+        """
+        self._part(reason, error, [])
+        raise error(reason)
+
+    def _differ(self, mine: torch.Tensor, lines: Mapping[int, torch.Tensor]) -> NoReturn:
+        """Stop, since a process announced something else, or has itself stopped."""
+        reasons = {rank: found for rank, line in lines.items() if (found := _reason(line))}
+        for rank, line in lines.items():
+            if rank not in reasons and not torch.equal(line, mine):
+                here, there = _text(mine), _text(line)
+                reason = f"rank {self.rank} expected '{here}', and rank {rank} sent '{there}': all processes must make "
+                reason += "the same steps and calls, in the same order and with the same numbers"
+                self._part(reason, ValueError, [*reasons])
+                raise ValueError(reason)
+        reason, error = next(iter(reasons.values()))
+        self._part(reason, error, [*reasons])
+        raise error(f"rank {self.rank} stops in step {self.step}, since {reason}")
+
+    def _part(self, reason: str, error: type[Exception], parted: Sequence[int]) -> None:
+        """Tell all others why this process stops, and wait until they have too; those in `parted` have said so."""
+        self.failure = reason
+        line = _line(next(begins for begins, kind in STOPPED.items() if kind is error) + reason)
+        told = []
+        for rank in self.others:
+            with suppress(PeerLost):
+                told += self._post([(rank, dist.isend, line)], ANNOUNCEMENT)
+        for rank in self.others:
+            with suppress(PeerLost):
+                while rank not in parted:
+                    lines, listening = self._listen([rank])
+                    self._wait(listening)
+                    if _reason(lines[rank]):
+                        break
+        for each in told:
+            with suppress(PeerLost):
+                self._wait([each])
+
+    def _listen(self, ranks: Sequence[int]) -> tuple[dict[int, torch.Tensor], list[tuple[int, Any]]]:
+        """The next line of each process, once it has arrived, and what to wait for."""
+        lines = {rank: torch.empty(LINE, dtype=torch.uint8) for rank in ranks}
+        return lines, self._post([(rank, dist.irecv, line) for rank, line in lines.items()], ANNOUNCEMENT)
+
+    def _post(self, asked: Sequence[Request], tag: int) -> list[tuple[int, Any]]:
+        """Begin to send and receive over gloo; the rank and the handle of each."""
+        begun = []
+        for rank, verb, tensor in asked:
+            with self._named(rank):
+                begun.append((rank, verb(tensor, rank, group=self.announcers, tag=tag)))
+        return begun
+
+    def _post_at_once(self, asked: Sequence[Request]) -> list[tuple[int, Any]]:
+        """Begin to send and receive over NCCL, which wants all at once, and may return a single handle."""
+        if not asked:
+            return []
+        with self._named(asked[0][0]):
+            works = dist.batch_isend_irecv([dist.P2POp(verb, tensor, rank) for rank, verb, tensor in asked])
+        return [(rank, work) for (rank, _, _), work in zip(asked, works, strict=False)]
+
+    def _wait(self, begun: Sequence[tuple[int, Any]]) -> None:
+        for rank, work in begun:
+            with self._named(rank):
+                work.wait(self.limit)
+
+    @contextmanager
+    def _named(self, rank: int) -> Iterator[None]:
+        """Turn the errors of a lost connection into one that names the other process; all others stay as they are."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not LOST.search(str(error)):
+                raise
+            late = "imed out" in str(error)
+            what = f"did not answer within {self.limit.total_seconds():g} s" if late else "is gone"
+            raise PeerLost(f"rank {self.rank}: rank {rank} {what}, in step {self.step}") from error
+
+
+def _line(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray(text.encode()[:LINE].ljust(LINE, b"\0")), dtype=torch.uint8)
+
+
+def _text(line: torch.Tensor) -> str:
+    return line.numpy().tobytes().rstrip(b"\0").decode(errors="replace")
+
+
+def _reason(line: torch.Tensor) -> tuple[str, type[Exception]] | None:
+    """Why the process that sent the line has stopped, and the type of its error; None if it has not."""
+    text = _text(line)
+    return next(((text.removeprefix(b), error) for b, error in STOPPED.items() if text.startswith(b)), None)
+
+
+@cache
+def _gloo(group: Any) -> Any:
+    """A second group of all processes in `group`, for announcements: a wait in NCCL itself has no limit."""
+    second = dist.new_group(backend="gloo", timeout=timedelta(seconds=seconds()))
+    atexit.register(_dissolve, second)
+    return second
+
+
+def _dissolve(group: Any) -> None:
+    with suppress(ValueError, RuntimeError, AssertionError):  # the program may have done so
+        dist.destroy_process_group(group)

@@ -83,7 +83,7 @@ class Processes:
     packages: ClassVar[tuple[str, ...]] = ("jax", "torch")
 
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
-        self.links = links.Links(network)
+        self.links = links.Links(network, "engine")
         self.method, self.oracle, self.seed, self.dtype = method, problem.oracle, seed, dtype
         self.data = cast(problem.part(self.links.rank), dtype)
 
@@ -94,13 +94,13 @@ class Processes:
 
     def start(self, x0: np.ndarray) -> Any:
         """The state after iteration 0."""
-        self.links.step = 0
+        self.links.begin(0)
         return self.method.init(self._own(x0), Net(self, 0))
 
     def advance(self, state: Any, t: int, until: int) -> Any:
         """One iteration after the other."""
         for step in range(t, until):
-            self.links.step = step
+            self.links.begin(step)
             state = self.method.step(state, Net(self, step))
         return state
 

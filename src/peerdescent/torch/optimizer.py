@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,13 +20,27 @@ from torch import Tensor, nn
 import peerdescent
 from peerdescent.engines.links import Links
 from peerdescent.engines.outline import outline
-from peerdescent.errors import require
+from peerdescent.errors import NotFinite, require
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
 from peerdescent.problems.definition import digest
 from peerdescent.runs.checks import check_network
 
 __all__ = ["DecentralizedOptimizer"]
+
+WRAPPERS = {
+    "DistributedDataParallel": "averages gradients itself: give model.module, and call that in the closure",
+    "FullyShardedDataParallel": "divides the parameters over the processes: give the model without it",
+    "FSDPModule": "divides the parameters over the processes, by fully_shard: give the model without it",
+    "DTensor": "divides a tensor over the processes: give a model of plain tensors",
+}
+"""Classes of PyTorch that communicate by themselves, and what to do instead."""
+
+SCHEDULED = ("initial_lr", "max_lr", "min_lr", "swa_lr", "param_names")
+"""What schedulers of PyTorch and PyTorch itself keep in a parameter group, for themselves."""
+
+STARTS = ("rank 0", "keep")
+"""Where processes start from: all from the parameters and buffers of rank 0, or each from its own."""
 
 
 class Surroundings(NamedTuple):
@@ -41,6 +56,8 @@ class Flat:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
+        for thing in (*model.modules(), *model.parameters()):
+            _refuse_wrapped(thing)
         self.trained = [p for p in model.parameters() if p.requires_grad]
         self.all = [*model.parameters(), *model.buffers()]
         require(bool(self.trained), "the model has no trainable parameter: set requires_grad where it should learn")
@@ -55,6 +72,35 @@ class Flat:
             len(devices) == 1 and self.device.type in ("cpu", "cuda"),
             f"parameters and buffers are on {_listed(devices)}: all must be on the CPU or on one GPU; "
             "move them with model.to(device)",
+        )
+        if torch.finfo(self.dtype).eps > 1e-4:
+            warnings.warn(
+                f"parameters are of {_listed(dtypes)}, which rounds small steps away, so training stalls: keep them in "
+                "float32 with model.to(torch.float32), and use torch.autocast in the closure",
+                stacklevel=3,
+            )
+
+    def check(self) -> None:
+        """Refuse a model whose trained parameters are not those that it had at the beginning."""
+        now = {id(p): name for name, p in self.model.named_parameters() if p.requires_grad}
+        then = {id(p) for p in self.trained}
+        if now.keys() != then:
+            new = [name for key, name in now.items() if key not in then]
+            old = [name for name, p in self.model.named_parameters() if id(p) in then and not p.requires_grad]
+            what = f"{new[0]} was not trained then, and is now" if new else "some were replaced or removed"
+            what = f"{old[0]} was trained then, and is frozen now" if old else what
+            raise ValueError(
+                f"the parameters to train have changed since the optimizer was made: {what}; set requires_grad as it "
+                "was, or make a new optimizer in all processes, with start='keep'"
+            )
+
+    def refuse_gradients(self) -> None:
+        """Refuse gradients from before a step: a step takes those that its closure computes."""
+        found = [p.grad for p in self.trained if p.grad is not None]
+        require(
+            not any(bool(grad.to_dense().count_nonzero()) for grad in found),
+            f"{len(found)} parameters have gradients before the step, which would be lost, since a step takes those of "
+            "its closure: compute the mean loss of all batches in the closure, or call zero_grad() first",
         )
 
     def read(self) -> Tensor:
@@ -126,6 +172,9 @@ class Net:
         """The gradient of the closure at x."""
         self.model.restore(sample)
         loss, grad = self.model.evaluate(x, self.closure)
+        value = loss if isinstance(loss, Tensor) else torch.tensor(loss if isinstance(loss, int | float) else 0.0)
+        self.must_be_finite(value, "loss")
+        self.must_be_finite(grad, "gradient")
         if self.after is None or x is self.x:
             self.loss, self.after = loss, self.model.surroundings()
         return grad
@@ -136,15 +185,29 @@ class Net:
 
     def mix(self, x: Tensor) -> Tensor:
         """One round of communication with the neighbours."""
+        self.must_be_finite(x, "vector to mix")
         return self.links.mix(self.t, x)
 
     def disagree(self, x: Tensor) -> Tensor:
         """One round of communication, for the difference to what was mixed."""
+        self.must_be_finite(x, "vector to mix")
         return self.links.disagree(self.t, x)
 
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Call one of the two functions."""
         return then() if self.t % period == 0 else otherwise()
+
+    def must_be_finite(self, x: Tensor, what: str) -> None:
+        """Stop all processes if x is not finite, before it is mixed."""
+        # A sum is finite only if all numbers are, and takes less time than to look at each.
+        if not bool(x.sum().isfinite()) and not bool(x.isfinite().all()):
+            bad = int((~x.isfinite()).sum())
+            self.links.stop(
+                f"rank {self.links.rank}: {bad} of {x.numel()} numbers of the {what} are not finite in step {self.t}, "
+                "and nobody has mixed them: look at its batch, or take a smaller lr, and go on with a new optimizer, "
+                "with start='keep' or from a checkpoint",
+                NotFinite,
+            )
 
     def leave(self, x: Tensor, saved: Surroundings | None) -> None:
         """End the step: set the parameters to x, and restore `saved` if there is any."""
@@ -157,16 +220,19 @@ class Net:
 class DecentralizedOptimizer(torch.optim.Optimizer):
     """Train a model in several processes, one per node, which have their own data and communicate with neighbours.
 
-    All processes start from the parameters and buffers of rank 0. `step(closure)` performs one iteration of the method,
-    and returns the loss of the batch at the current parameters. The parameter group has the method's step size as `lr`
-    and its other numbers by name, so schedules work. The batch is the closure's: batch sizes in the method are ignored.
+    All processes start from the parameters and buffers of rank 0, unless each is to keep its own. `step(closure)`
+    performs one iteration of the method, and returns the loss of the batch at the current parameters. The parameter
+    group has the method's step size as `lr` and its other numbers by name, so schedules work. The batch is the
+    closure's: batch sizes in the method are ignored.
 
-    All processes must make the same number of steps. Each saves and loads its own `state_dict`, along with the model's.
+    All processes must make the same number of steps, and with several optimizers in the same order; it is an error if
+    they do not. Each saves and loads its own `state_dict`, along with the model's.
 
     Args:
         model: A module whose trainable parameters have one type and are on one device.
         method: A composed method without exact gradients.
         network: A network with as many nodes as there are processes.
+        start: "rank 0", or "keep": every process starts from the parameters and buffers that its model has.
 
     >>> import torch.distributed as dist
     >>> import peerdescent as peer
@@ -180,14 +246,11 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     >>> dist.destroy_process_group()
     """
 
-    def __init__(self, model: nn.Module, method: Method, network: Network) -> None:
+    def __init__(self, model: nn.Module, method: Method, network: Network, start: str = "rank 0") -> None:
         kinds = (("model", model, nn.Module), ("method", method, Method), ("network", network, Network))
         for name, value, kind in kinds:
             require(isinstance(value, kind), f"{name} is a {type(value).__name__}: give a {kind.__name__}")
-        require(
-            not isinstance(model, nn.parallel.DistributedDataParallel),
-            "the model is wrapped in DistributedDataParallel, which averages gradients itself: give model.module",
-        )
+        require(start in STARTS, f"start = {start!r}: must be {' or '.join(map(repr, STARTS))}")
         rate = method.step_size
         require(
             rate is not None,
@@ -205,7 +268,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self.flat, self.method, self.rate = Flat(model), method, rate
         # The structure of the method's state, and the leaves to store: those that equal neither x nor an earlier leaf.
         self.structure, self.aliases, self.distinct = does.structure, does.aliases, sorted(set(does.aliases) - {0})
-        self.links, self.agreed = Links(network), False
+        self.network = f"{network}, checksum {digest(network.arrays)}"
+        self.watched = False
+        self.links = Links(network, "optimizer")
         require(
             self.links.device.type in ("cpu", self.flat.device.type),
             f"the processes are joined by NCCL, which moves nothing from the {self.flat.device.type}: "
@@ -220,21 +285,24 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 "weights": digest(network.arrays),
                 "parameters": sum(p.numel() for p in self.flat.trained),
                 "shapes of the model": digest([np.array(tensor.shape) for tensor in self.flat.all]),
+                "choice of trained parameters": digest(np.array([p.requires_grad for p in model.parameters()])),
                 "type": self.flat.dtype,
+                "start": start,
             }
         )
-        self._start_alike()
+        if start == "rank 0":
+            self._start_alike()
         numbers = {"lr" if name == self.rate else name: value for name, value in method.numbers.items()}
-        super().__init__(self.flat.trained, {**numbers, "method": method.name})
+        super().__init__(self.flat.trained, {**numbers, "method": method.name, "network": self.network})
 
     def _start_alike(self) -> None:
-        others = [rank for rank in range(self.links.world) if rank != 0]
+        others = self.links.others
         for tensor in self.flat.all:
             values = tensor.detach().reshape(-1)
             if self.links.rank == 0:
-                self.links.exchange(dict.fromkeys(others, values), [], values)
+                self.links.exchange(dict.fromkeys(others, values), [], values, "start")
             else:
-                tensor.detach().copy_(self.links.exchange({}, [0], values)[0].view_as(tensor))
+                tensor.detach().copy_(self.links.exchange({}, [0], values, "start")[0].view_as(tensor))
 
     @property
     def bytes_sent(self) -> int:
@@ -250,11 +318,13 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         """
         require(closure is not None, "step() needs a closure: step(lambda: criterion(model(inputs), targets))")
         assert closure is not None
+        self.flat.check()
+        self.flat.refuse_gradients()
         held = self.state.get(self.flat.trained[0], {})
-        t = self.links.step = held.get("step", 0)
+        t = held.get("step", 0)
         method = self._method(t)
         with torch.no_grad():
-            net = Net(self.flat, self.links, closure, t)
+            net = Net(self.flat, self.links, closure if self.watched else self._watching(closure), t)
             try:
                 state = method.init(net.x, net) if t == 0 else method.step(self._unpack(held, net.x), net)
             except BaseException:
@@ -264,19 +334,44 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         leaves = jax.tree.leaves(state)
         saved = {str(k): leaves[k] for k in self.distinct}
         self.state[self.flat.trained[0]] = {"step": t + 1, "rank": self.links.rank, **saved}
+        self.watched = True
         return net.loss
 
     def _method(self, t: int) -> Method:
         """The method with the numbers of the parameter group."""
         group = self.param_groups[0]
+        self._check_keys(group)
         numbers = {name: group["lr" if name == self.rate else name] for name in self.method.numbers}
-        if not self.agreed:
-            self.links.agree({"step": t, **numbers})
-            self.agreed = True
+        plain = {"lr" if name == self.rate else name: float(value) for name, value in numbers.items()}
+        self.links.begin(t, ", ".join(f"{name} = {value!r}" for name, value in plain.items()))
         rate = float(numbers[self.rate])
         require(0 <= rate < math.inf, f"lr = {rate}: must be finite and not negative")
         # A tensor is not checked against the declared range: schedules may end at 0, which no method accepts.
         return self.method.replace(**{**numbers, self.rate: torch.tensor(rate, dtype=torch.float64)})
+
+    def _check_keys(self, group: dict[str, Any]) -> None:
+        """Refuse what the method would not heed."""
+        known = ["lr", *(name for name in self.method.numbers if name != self.rate)]
+        for name, value in group.items():
+            require(
+                name in (*known, *SCHEDULED, "params", "method", "network"),
+                f"{name} = {value!r} in the parameter group: {self.method.name} knows only {' and '.join(known)}; "
+                "remove it, and put what is to be minimised into the loss of the closure",
+            )
+
+    def _watching(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """The closure, which in the first step also looks for a wrapper that it calls around the model."""
+        trained = {id(p) for p in self.flat.trained}
+
+        def look(module: nn.Module, _: Any) -> None:
+            if any(id(p) in trained for p in module.parameters()):
+                _refuse_wrapped(module)
+
+        def watched() -> Any:
+            with nn.modules.module.register_module_forward_pre_hook(look):
+                return closure()
+
+        return watched
 
     def _unpack(self, held: dict[str, Any], x: Tensor) -> Any:
         """The method's state, with x as the model has it."""
@@ -285,7 +380,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a `state_dict` of this process. The model's own `state_dict` has to be loaded as well."""
-        name, rank = state_dict["param_groups"][0].get("method"), state_dict["state"].get(0, {}).get("rank")
+        group, held = state_dict["param_groups"][0], state_dict["state"].get(0, {})
+        name, rank, network = group.get("method"), held.get("rank"), group.get("network")
         require(
             name == self.method.name,
             f"the state is of {name}, and this optimizer runs {self.method.name}: make it with the method of the state",
@@ -294,8 +390,19 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             rank in (None, self.links.rank),
             f"the state is of rank {rank}, and this is rank {self.links.rank}: every process saves and loads its own",
         )
+        require(
+            network == self.network,
+            f"the state is of {network}, and this optimizer has {self.network}: make it with the network of the state",
+        )
+        self._check_keys(group)
+        sizes = {value.numel() for value in held.values() if isinstance(value, Tensor)}
+        p = sum(p.numel() for p in self.flat.trained)
+        require(
+            sizes <= {p},
+            f"the state is of {_listed(dict.fromkeys(sizes))} parameters, and the model has {p} to train: load "
+            "the state of this model",
+        )
         super().load_state_dict(state_dict)
-        self.agreed = False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Refused: the parameters are one vector, of the same length in all processes, from the start."""
@@ -310,14 +417,24 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
         Trained parameters and floating-point buffers are averaged; other entries are those of this process.
         """
+        self.flat.check()
         averaged = {}
         for name, value in self.flat.model.state_dict(keep_vars=True).items():
             frozen = isinstance(value, nn.Parameter) and not value.requires_grad
             if isinstance(value, Tensor) and value.is_floating_point() and not frozen:
-                averaged[name] = self.links.everyone(value.detach().reshape(-1)).mean(dim=0).view_as(value)
+                averaged[name] = self._mean(name, value.detach())
             else:
                 averaged[name] = copy.deepcopy(value.detach() if isinstance(value, Tensor) else value)
         return averaged
+
+    def _mean(self, name: str, value: Tensor) -> Tensor:
+        return self.links.everyone(value.reshape(-1), f"average_parameters, {name}").mean(dim=0).view_as(value)
+
+
+def _refuse_wrapped(thing: object) -> None:
+    for kind in type(thing).__mro__:
+        if kind.__name__ in WRAPPERS and kind.__module__.startswith("torch."):
+            raise ValueError(f"the model has a {kind.__name__}, which {WRAPPERS[kind.__name__]}")
 
 
 def _listed(things: dict[Any, None]) -> str:
