@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-import peerdescent.datasets.loader  # imported before the forks, like all below
-import peerdescent.figures.lines
 from peerdescent import Trace
 from peerdescent.cli.main import main as program
+from peerdescent.datasets import loader  # noqa: F401  (imported before the forks, which are quicker then)
+from peerdescent.figures import lines  # noqa: F401
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
