@@ -271,3 +271,67 @@ def test_a_flag_beats_the_file(peer):
     assert answer["method"] == "dsgd"
     assert answer["trace"][-1]["step"] == 40
     assert peer("run", "--config", "c.toml", *SMALL[2:], "--format", "csv").out.startswith("step,")
+
+
+# Folders
+
+
+def test_a_second_comparison_leaves_nothing_of_the_first(peer):
+    peer("compare", "dsgd", "gt-dsgd", *SMALL, "--out", "c")
+    Path("c/notes.txt").write_text("mine")
+    peer("compare", "dsgd", "d2", *SMALL, "--out", "c")
+    assert {path.name for path in Path("c").iterdir() if path.is_dir()} == {"dsgd", "d2"}
+    assert Path("c/notes.txt").read_text() == "mine"
+
+
+def test_compare_is_resumed(peer):
+    peer("compare", "dsgd", "gt-dsgd", *SMALL, "--out", "whole")
+    peer("compare", "dsgd", "gt-dsgd", *SMALL[:2], "--steps", "20", "--record", "2", "--out", "c")
+    assert peer("compare", "--resume", "--out", "c", *SMALL[2:]).code == 0
+    for name in ("dsgd", "gt-dsgd"):
+        assert trace(f"c/{name}")["loss"].tolist() == trace(f"whole/{name}")["loss"].tolist()
+
+
+@pytest.mark.parametrize("words", [("run", "dsgd"), ("compare", "dsgd", "d2"), ("tune", "dsgd", "--grid", "small")])
+def test_folders_of_others_are_left_alone(peer, words):
+    Path("mine").mkdir()
+    Path("mine/config.toml").write_text("mine")
+    answer = peer(*words, *SMALL[:2], "--epochs", "1", "--out", "mine")
+    assert answer.code == 2
+    assert (
+        "mine has files that are not results of peerdescent (config.toml): give another folder, or --force"
+        in answer.err
+    )
+    assert [path.name for path in Path("mine").iterdir()] == ["config.toml"]
+    assert Path("mine/config.toml").read_text() == "mine"
+
+
+def test_force(peer):
+    Path("mine").mkdir()
+    Path("mine/notes.txt").write_text("mine")
+    assert peer("run", "dsgd", *SMALL, "--out", "mine", "--force").code == 0
+    assert Path("mine/notes.txt").read_text() == "mine"
+    assert peer("run", "dsgd", *SMALL, "--out", "mine").code == 0, "it is marked now"
+
+
+def test_two_processes_do_not_share_a_folder(peer):
+    words = "-m peerdescent run dsgd --nodes 4 --steps 400000000 --record 4 --out a --quiet"
+    with children.spawn([sys.executable, *words.split()]) as process:
+        children.until(lambda: list(Path().glob("a/checkpoint/step-*")))
+        answer = peer("run", "dsgd", *SMALL, "--out", "a")
+        assert answer.code == 2
+        assert "another process works in a: wait for it, or give another folder" in answer.err
+        os.kill(process.pid, signal.SIGTERM)
+        os.kill(process.pid, signal.SIGHUP)
+        assert process.wait(timeout=60) == 130
+    assert json.loads(Path("a/summary.json").read_text())["status"] == "interrupted"
+    assert is_drawn("a/loss.png")
+
+
+def test_results_are_written_before_they_are_shown(peer):
+    full = os.open("/dev/full", os.O_WRONLY)
+    words = f"-m peerdescent run dsgd {' '.join(SMALL)} --out a"
+    with children.spawn([sys.executable, *words.split()], stdout=full) as process:
+        process.communicate(timeout=60)
+    os.close(full)
+    assert json.loads(Path("a/summary.json").read_text())["status"] == "done"

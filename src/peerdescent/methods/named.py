@@ -27,7 +27,7 @@ def dsgd(alpha: float = consensus.alpha, batch: int = sgd.batch) -> Method:
 def d2(alpha: float = exact_diffusion.alpha, batch: int = sgd.batch) -> Method:
     """D2: stochastic gradients with exact diffusion, which removes the bias of `dsgd`.
 
-    Needs W symmetric with its smallest eigenvalue above -1/3. Tang et al. 2018.
+    Needs W symmetric, static, with its smallest eigenvalue above -1/3. Tang et al. 2018.
     """
     return compose(sgd(batch), exact_diffusion(alpha), "d2")
 
@@ -68,7 +68,7 @@ def d_spider_sfo(
 ) -> Method:
     """D-SPIDER-SFO: the spider estimator with exact diffusion.
 
-    Needs W symmetric with its smallest eigenvalue above -1/3. Pan, Liu and Wang 2020.
+    Needs W symmetric, static, with its smallest eigenvalue above -1/3. Pan, Liu and Wang 2020.
     """
     return compose(spider(period, batch, large_batch), exact_diffusion(alpha), "d-spider-sfo")
 

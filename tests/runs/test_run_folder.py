@@ -1,0 +1,144 @@
+"""Run folders: one checkpoint is all of a run, whatever happens to the files, and between records too."""
+
+from __future__ import annotations
+
+import random
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import peerdescent as peer
+from peerdescent.engines.stacked import Stacked
+from peerdescent.runs import checkpoint, pace
+from small import small_logistic
+
+RING = peer.Network(peer.topology.ring(6))
+METHOD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1)
+OPTIONS = {"steps": 60, "record": 3, "seed": 2}
+
+
+def run(**more):
+    return peer.run(METHOD, small_logistic(), RING, **OPTIONS | more)
+
+
+def assert_same(one, other):
+    pd.testing.assert_frame_equal(
+        one.table.drop(columns="seconds"), other.table.drop(columns="seconds"), check_exact=True
+    )
+    assert np.array_equal(one.x, other.x)
+    assert np.array_equal(one.x_tilde, other.x_tilde)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return run()
+
+
+@pytest.mark.parametrize("stop", [1, 2, 7, 19, 20, 21, 33, 59])
+def test_a_run_that_is_killed_between_records_goes_on_from_there(tmp_path, monkeypatch, whole, stop):
+    """Every step is saved, and the run dies when it is to take another one: nothing is written after that."""
+    monkeypatch.setattr(pace, "LOST", 0.0)
+    monkeypatch.setattr(pace, "SHARE", 1e9)
+    monkeypatch.setattr(pace.Pace, "next", lambda self, step, until: step + 1)
+    advance = Stacked.advance
+
+    class Killed(BaseException):
+        pass
+
+    def mortal(self, state, t, until):
+        if until > stop:
+            raise Killed
+        return advance(self, state, t, until)
+
+    monkeypatch.setattr(Stacked, "advance", mortal)
+    with pytest.raises(Killed):
+        run(checkpoint=tmp_path)
+    monkeypatch.undo()
+    assert checkpoint.steps(tmp_path)[0] == stop
+    left = peer.Trace.from_checkpoint(tmp_path, stop)
+    assert left.status == "interrupted"
+    assert left.steps == stop // 20 * 20
+    assert (left.position is None) == (stop % 20 == 0)
+    assert_same(run(checkpoint=tmp_path), whole)
+
+
+def test_interruption_between_records_keeps_the_way_so_far(tmp_path, monkeypatch, whole):
+    monkeypatch.setattr(pace.Pace, "next", lambda self, step, until: step + 1)
+    advance = Stacked.advance
+
+    def impatient(self, state, t, until):
+        if until == 34:
+            raise KeyboardInterrupt
+        return advance(self, state, t, until)
+
+    monkeypatch.setattr(Stacked, "advance", impatient)
+    part = run(checkpoint=tmp_path / "a")
+    monkeypatch.undo()
+    assert (part.status, part.steps, part.end.step) == ("interrupted", 20, 33)
+    assert_same(run(checkpoint=tmp_path / "a"), whole)
+    assert_same(run(resume=part), whole)
+    assert_same(run(resume=part.save(tmp_path / "b")), whole)
+    loaded = peer.Trace.load(tmp_path / "b")
+    assert np.array_equal(loaded.x, part.x), "the iterates are those of the last record"
+
+
+def test_no_damage_gives_another_number(tmp_path, monkeypatch, whole):
+    """Bytes are changed, files cut short, emptied or removed; a run goes on to the right end, or is refused."""
+    monkeypatch.setattr(pace, "SHARE", 1e9)
+    folder = tmp_path / "run"
+    part = peer.run(
+        METHOD, small_logistic(), RING, **OPTIONS | {"steps": 40, "record": 2}, checkpoint=folder / "checkpoint"
+    )
+    part.save(folder)
+    files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    assert len(files) == 4
+    rng, ended, refused = random.Random(0), 0, 0
+    for _ in range(40):
+        broken = tmp_path / "broken"
+        shutil.rmtree(broken, ignore_errors=True)
+        shutil.copytree(folder, broken)
+        for file in rng.sample(files, rng.randint(1, 3)):
+            content = bytearray((broken / file).read_bytes())
+            kind = rng.choice(["flip", "cut", "empty", "remove"])
+            if kind == "flip":
+                content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+            content = content[: rng.randrange(len(content))] if kind == "cut" else b"" if kind == "empty" else content
+            (broken / file).unlink() if kind == "remove" else (broken / file).write_bytes(content)
+        try:
+            found = run(resume=broken)
+        except ValueError as error:
+            refused += "is not a run folder: it has no checkpoint that is whole" in str(error)
+        else:
+            ended += 1
+            assert_same(found, whole)
+    assert ended + refused == 40
+    assert min(ended, refused) > 0
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path):
+    checkpoint.save(tmp_path / "checkpoint", 5, {"x": np.zeros(2)}, {"seed": 0})
+    with pytest.raises(ValueError, match="has a checkpoint of something else"):
+        peer.Trace.load(tmp_path)
+
+
+def test_the_last_word_on_a_step_counts(tmp_path):
+    """A run that could have ended at a record and did end there has one checkpoint of that step."""
+    run(checkpoint=tmp_path)
+    assert sorted(step for step, _ in checkpoint._named(tmp_path)) == sorted(set(checkpoint.steps(tmp_path)))
+    assert peer.Trace.from_checkpoint(tmp_path, 60).status == "done"
+
+
+def test_checkpoints_cost_little(tmp_path):
+    """Where writing is slow, it is done rarely: at most a fiftieth of the time goes into it."""
+    saver = pace.Pace(tmp_path, lambda a: a)
+    saver.cost, saver.saved = 1.0, saver.saved - 49
+    assert not saver.is_due(recorded=True)
+    saver.saved -= 2
+    assert saver.is_due(recorded=True)
+    saver.cost = 0.0
+    assert saver.is_due()
+    saver.saved += 51 - pace.LOST / 2
+    assert not saver.is_due(), "little would be lost"
+    assert saver.is_due(recorded=True)
