@@ -33,7 +33,7 @@ def experiment(tmp_path_factory):
 
 def test_an_empty_folder_is_refused(tmp_path):
     (tmp_path / "trace.csv").write_text("step\n0\n")
-    with pytest.raises(ValueError, match=r"nothing to report in .*trace.csv and summary.json.*sweep.csv"):
+    with pytest.raises(ValueError, match=r"nothing to report in .*with checkpoints.*sweep.csv"):
         report.write(tmp_path)
     with pytest.raises(ValueError, match=r"no folder .*nowhere: give one"):
         report.write(tmp_path / "nowhere")
@@ -84,6 +84,18 @@ def test_the_page_goes_where_it_is_asked_to(tmp_path):
     assert report.write(folder) == folder / "report.html"
     asked = report.write(str(folder), str(tmp_path / "new" / "page.html"))
     assert asked.read_bytes() == (folder / "report.html").read_bytes(), "the same files make the same page"
+
+
+def test_files_of_others_are_not_replaced(tmp_path):
+    folder = trace().save(tmp_path)
+    before = (folder / "trace.csv").read_bytes()
+    with pytest.raises(ValueError, match=r"trace.csv is not a page of peerdescent: give another name, or --force"):
+        report.write(folder, folder / "trace.csv")
+    assert (folder / "trace.csv").read_bytes() == before
+    (folder / "report.html").write_text("<p>mine</p>")
+    with pytest.raises(ValueError, match=r"report.html is not a page of peerdescent"):
+        report.write(folder)
+    assert report.write(folder, force=True) == report.write(folder)
 
 
 def test_runs_that_differ_only_in_seed_are_one_line(experiment):

@@ -40,9 +40,10 @@ Exit status: 0, 2 bad input.""",
 def report_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of runs, comparisons, tunings.", show_default=False)],
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE.html", help="\\[default: DIR/report.html]")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is no such page.", metavar="")] = False,
 ) -> int:
     """Write one interactive HTML page about everything in a folder; it needs no network."""
-    print(report.write(folder, out))
+    print(report.write(folder, out, force))
     return 0
 
 
@@ -57,7 +58,9 @@ Exit status: 0, 2 bad input.""",
 )
 def plot_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of runs, or of a tuning.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="A .png, .pdf or .svg.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="A .png, .pdf or .svg; it is replaced.", show_default=False)
+    ],
     x: Annotated[str, typer.Option("--x", help="Across: epoch, rounds, bytes, seconds or step.")] = "epoch",
     y: Annotated[
         str, typer.Option("--y", help="Up: loss, gap, grad_norm, stationarity, consensus, or a metric of your own.")

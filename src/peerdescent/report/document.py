@@ -38,14 +38,18 @@ Cell = str | tuple[str, str]
 """Text, or text and a second, smaller line."""
 
 
-def write(folder: str | Path, out: str | Path | None = None) -> Path:
+GENERATOR = b'<meta name="generator" content="peerdescent">'
+"""The mark of a page that was written here; a file without it is not replaced."""
+
+
+def write(folder: str | Path, out: str | Path | None = None, force: bool = False) -> Path:
     """Write one HTML page about all runs and sweeps in a folder and its subfolders; returns its path.
 
-    By default the file is `report.html` in that folder. The page needs no internet and no other files. It has
-    interactive curves by epochs, rounds, bytes, seconds or steps, in which runs that differ only in seed are one line
-    with a band; a table of the final results; heat maps of sweeps; the configuration and the network, if there is a
-    `config.toml`; and citations. A file `optimum.json` such as {"value": 0.25} adds the gap to that optimum for the
-    runs in its folder and subfolders.
+    By default the file is `report.html` in that folder; a file that is no such page is replaced only with `force`. The
+    page needs no internet and no other files. It has interactive curves by epochs, rounds, bytes, seconds or steps, in
+    which runs that differ only in seed are one line with a band; a table of the final results; heat maps of sweeps; the
+    configuration and the network, if there is a `config.toml`; and citations. A file `optimum.json` such as
+    {"value": 0.25} adds the gap to that optimum for the runs in its folder and subfolders.
 
     >>> import tempfile, peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -59,11 +63,13 @@ def write(folder: str | Path, out: str | Path | None = None) -> Path:
     require(folder.is_dir(), f"no folder {folder}: give one with runs or sweeps in it")
     path = folder / "report.html" if out is None else Path(out)
     require(not path.is_dir(), f"{path} is a folder: give the name of a file, such as {path / 'report.html'}")
+    ours = not path.exists() or GENERATOR in path.read_bytes()[:4096]
+    require(ours or force, f"{path} is not a page of peerdescent: give another name, or --force to replace it")
     runs, sweeps = findings.runs(folder), findings.sweeps(folder)
     require(
         bool(runs or sweeps),
-        f"nothing to report in {folder}: neither it nor a folder beneath it is a run folder (trace.csv and "
-        "summary.json) or holds a sweep.csv; commands write them where --out says",
+        f"nothing to report in {folder}: neither it nor a folder beneath it is a run folder (with checkpoints) or "
+        "holds a sweep.csv; commands write them where --out says",
     )
     groups = findings.grouped(runs)
     title = f"{folder.resolve().name or 'peerdescent'}: report"
