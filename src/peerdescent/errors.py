@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import math
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from numbers import Integral
+from pathlib import Path
 from typing import Any
+
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
 
 
 def unknown(kind: str, value: object, known: Iterable[str]) -> ValueError:
@@ -35,6 +44,34 @@ def whole(name: str, value: Any, least: int) -> int:
     good = isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
     require(good, f"{name} = {value!r}: must be a whole number of at least {least}")
     return int(value)
+
+
+def memory() -> float:
+    """The bytes that this process may use: those of the machine, or a lower limit of its container or its own."""
+    limits = [math.inf]
+    with suppress(AttributeError, ValueError, OSError):
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with suppress(ValueError, OSError):
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    if resource is not None:
+        limits += [soft for kind in ("RLIMIT_AS", "RLIMIT_DATA") if (soft := _soft(kind)) >= 0]
+    return min(limits)
+
+
+def _soft(kind: str) -> int:
+    return int(resource.getrlimit(getattr(resource, kind))[0])
+
+
+def require_memory(what: str, size: float, remedy: str) -> None:
+    """Refuse what takes more bytes than there are; called before it is built.
+
+    >>> require_memory("10^9 nodes", 1e18, "use fewer")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: 10^9 nodes would take about 931,322,575 GiB, and there are ... GiB of memory: use fewer
+    """
+    gib, there = min(size, 1e300) / 2**30, memory() / 2**30
+    about = f"{gib:,.0f}" if 10 <= gib < 1e9 else f"{gib:.2g}"
+    require(gib <= there, f"{what} would take about {about} GiB, and there are {there:.1f} GiB of memory: {remedy}")
 
 
 class NotFinite(ArithmeticError):

@@ -11,6 +11,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from types import NoneType
@@ -34,10 +35,11 @@ def _option(
     *,
     choices: tuple[Any, ...] = (),
     least: int | None = None,
+    most: int | None = None,
     shown: str | None = None,
 ) -> Any:
     shown = shown if shown is not None else "" if default is None or default is False else str(default)
-    about = {"panel": panel, "help": text, "choices": choices, "least": least, "shown": shown}
+    about = {"panel": panel, "help": text, "choices": choices, "least": least, "most": most, "shown": shown}
     return field(default=default, metadata=about)
 
 
@@ -46,7 +48,7 @@ class Options:
     """The options of `peerdescent run` and `compare`, without the methods.
 
     The metadata of a field: its `help` text, the `panel` of the help page that shows it, the `choices` or the `least`
-    value that it allows, and the default as `shown` on the help page.
+    and `most` that it allows, and the default as `shown` on the help page.
 
     >>> Options(topology="ring", nodes=8).nodes
     8
@@ -56,6 +58,10 @@ class Options:
     data_dir: Path | None = _option(None, "Data", "Folder to look for data in.")  # noqa: RUF009
     rows: int | None = _option(None, "Data", "Keep that many rows, chosen by the seed.", least=1, shown="all")
     positive: str | None = _option(None, "Data", "Classes counted as +1, as in 1,3,5.", shown="the set's own")
+    target: str | None = _option(None, "Data", "Label column of a CSV, by name or number.", shown="the last")
+    header: str | None = _option(
+        None, "Data", "Whether the first line of a CSV has names.", choices=("yes", "no"), shown="if it has text"
+    )
     partition: str = _option(
         "uniform",
         "Data",
@@ -63,7 +69,9 @@ class Options:
         choices=("uniform", "dirichlet", "label"),
     )
     concentration: float | None = _option(None, "Data", "Of the Dirichlet: small is skewed.", shown="0.5")
-    data_seed: int | None = _option(None, "Data", "For rows and partition alone.", least=0, shown="the seed")
+    data_seed: int | None = _option(
+        None, "Data", "For rows and partition alone.", least=0, most=2**32 - 1, shown="the seed"
+    )
     strength: float = _option(1e-4, "Problem", "Weight of the regulariser.", least=0)
     regulariser: str = _option("nonconvex", "Problem", "The paper's, or another.", choices=("nonconvex", "l2", "none"))
     topology: str = _option("exponential", "Network", "See `list topologies`.")
@@ -71,12 +79,14 @@ class Options:
         None, "Network", "Weight rule.", choices=("lazy", "metropolis", "equal"), shown="the network's own"
     )
     nodes: int = _option(20, "Network", "Number of nodes.", least=1)
-    epochs: float | None = _option(None, "Run", "Length, in passes over the local data.", shown=f"{EPOCHS:g}")
-    steps: int | None = _option(None, "Run", "Length in iterations, instead of epochs.", least=1)
-    seed: int = _option(0, "Run", "For rows, partition and samples.", least=0)
+    epochs: float | None = _option(
+        None, "Run", "Length, in passes over the local data.", most=10**9, shown=f"{EPOCHS:g}"
+    )
+    steps: int | None = _option(None, "Run", "Length in iterations, instead of epochs.", least=1, most=2**31 - 1)
+    seed: int = _option(0, "Run", "For rows, partition and samples.", least=0, most=2**32 - 1)
     engine: str = _option(registry.DEFAULT, "Run", "See `list engines`.", choices=tuple(registry.ENGINES))
     precision: int = _option(32, "Run", "Bits of a number.", choices=(32, 64))
-    record: int = _option(100, "Run", "Number of points recorded.", least=1)
+    record: int = _option(100, "Run", "Number of points recorded.", least=1, most=10**6)
     grid: str = _option("even", "Run", "Spacing of those points.", choices=("even", "log"))
     skip_stationarity: bool = _option(False, "Run", "Leave that column empty, for cheaper records.")
     out: Path | None = _option(None, "Output", "Folder for files and figures; replaces what a run left there.")  # noqa: RUF009
@@ -92,13 +102,14 @@ class Options:
 
 
 def _check(option: Field[Any], value: Any) -> None:
-    """Refuse a value that is none of the choices, below the least one, or not finite."""
-    choices, least = option.metadata["choices"], option.metadata["least"]
+    """Refuse a value that is none of the choices, below the least or above the most, or not finite."""
+    choices, least, most = (option.metadata[rule] for rule in ("choices", "least", "most"))
     if choices and value not in choices:
         raise unknown(option.name, value, map(str, choices))
     if isinstance(value, float):
         require(math.isfinite(value), f"{option.name} = {value}: must be a finite number")
     require(least is None or value >= least, f"{option.name} = {value}: must be at least {least}")
+    require(most is None or value <= most, f"{option.name} = {value}: must be at most {most}")
 
 
 def _kind(hint: Any) -> type:
@@ -118,7 +129,7 @@ def read(file: str | Path | None, key: str) -> dict[str, Any]:
     require(path.is_file(), f"no config file {path}: give the path of a TOML file")
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
     known = {name.replace("_", "-"): name for name in KINDS} | {key: key}
     values: dict[str, Any] = {}
@@ -126,9 +137,24 @@ def read(file: str | Path | None, key: str) -> dict[str, Any]:
         if written not in known:
             raise unknown(f"key in {path}", written, known)
         values[known[written]] = _typed(
-            known[written], value, f"{written} = {json.dumps(value, default=str)} in {path}"
+            known[written], value, f"{written} = {json.dumps(value, default=str)[:100]} in {path}"
         )
-    return values
+    return located(values)
+
+
+def located(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with absolute paths of data, so that they mean the same in another folder; names of sets stay.
+
+    >>> located({"data": "digits", "nodes": 8})
+    {'data': 'digits', 'nodes': 8}
+    """
+    found = dict(values)
+    folder, path = (Path(found.get(key, "")).expanduser().absolute() for key in ("data_dir", "data"))
+    if "data_dir" in found and folder.is_dir():
+        found["data_dir"] = folder
+    if found.get("data") not in datasets.SETS and path.is_file():
+        found["data"] = str(path)
+    return found
 
 
 def _typed(name: str, value: Any, shown: str) -> Any:
@@ -142,7 +168,9 @@ def _typed(name: str, value: Any, shown: str) -> Any:
     kind = KINDS.get(name, str)
     accepted = {float: (float, int), Path: (str,)}.get(kind, (kind,))
     require(type(value) in accepted, f"{shown}: must be {_WORDS[kind]}")
-    return kind(value)
+    with suppress(OverflowError):  # a whole number too large for a float
+        return kind(value)
+    raise ValueError(f"{shown}: must be {_WORDS[kind]} below 1e308")
 
 
 def settle(file: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
@@ -166,15 +194,17 @@ def settle(file: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
 def build(options: Options, node: int | None = None) -> tuple[problems.Problem, networks.Network]:
     """The problem and the network that the options describe. With `node`, the problem has only that node's data."""
     seed = options.seed if options.data_seed is None else options.data_seed
-    network = networks.Network(networks.topology.build(options.topology, options.nodes), options.weights)
     data = datasets.load(
         options.data,
         data_dir=options.data_dir,
         rows=options.rows,
         seed=seed,
         positive=options.positive and [_class(text) for text in options.positive.split(",")],
+        target=-1 if options.target is None else _class(options.target),
+        header=None if options.header is None else options.header == "yes",
     )
     partition = data.partition(options.nodes, by=options.partition, seed=seed, concentration=options.concentration)
+    network = networks.Network(networks.topology.build(options.topology, options.nodes), options.weights)
     if node is None:
         return problems.logistic(partition, options.strength, options.regulariser), network
     own = problems.logistic(partition.only(node), options.strength, options.regulariser)

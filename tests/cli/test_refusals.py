@@ -18,11 +18,29 @@ BAD = {
     "run hybrid*nothing": "unknown fusion 'nothing'",
     "run dsgd --nodes 0": "--nodes 0: must be greater than or equal to 1",
     "run dsgd --nodes many": "--nodes many: must be a valid integer",
-    "run dsgd --data-dir nowhere": "is not a folder",
+    "run dsgd --data-dir nowhere": "--data-dir 'nowhere' is not a folder",
     "run dsgd --nodes 5000": "5000 nodes cannot share 1797 rows",
     "run dsgd --steps 0": "--steps 0: must be greater than or equal to 1",
-    "run dsgd --steps 3 --epochs 3": "epochs = 3, steps = 3: give one of them",
-    "run dsgd --epochs inf": "epochs = inf: must be a finite number",
+    "run dsgd --steps 3 --epochs 3": "--epochs 3, --steps 3: give one of them",
+    "run dsgd --epochs inf": "--epochs inf: must be less than or equal to 1000000000",
+    "run dsgd --epochs 1e300": "--epochs 1e300: must be less than or equal to 1000000000",
+    "run dsgd --epochs nan": "--epochs nan: must be",
+    "run dsgd --steps 999999999999999999999": "--steps 999999999999999999999: must be less than or equal to 2147483647",
+    "run dsgd --record 99999999999": "--record 99999999999: must be less than or equal to 1000000",
+    "run dsgd --seed 99999999999": "--seed 99999999999: must be less than or equal to 4294967295",
+    "run dsgd --nodes 1000000 --rows 200": "1000000 nodes cannot share 200 rows",
+    "run dsgd --data synthetic-10000000x10000000": "10,000,000 features would take about 7,450,582 GiB, and there",
+    "run dsgd --data synthetic-1x1" + "0" * 100: "GiB of memory: make fewer rows or features",
+    "run dsgd --header yes": "--header True is for .csv files",
+    "run dsgd --target y": "--target 'y' is for .csv files",
+    "network ring --nodes 1000000000": "a network of 1,000,000,000 nodes would take about 931 GiB, and there are ",
+    "network ring --nodes 1" + "0" * 400: "GiB of memory: use fewer nodes",
+    "network complete --nodes 2000000": "GiB of memory: use fewer nodes",
+    "network exponential --nodes 1000000000": "GiB of memory: use fewer nodes",
+    "network erdos-renyi --nodes 1000000000": "GiB of memory: use fewer nodes",
+    "network torus --nodes 999999999999999989": "GiB of memory: use fewer nodes",
+    "network ring --nodes 10000000 --matrix": "10,000,000 x 10,000,000 weights as text would take about",
+    "tune dsgd --seeds 99999999999": "--seeds 99999999999: must be less than or equal to 1000000",
     "run dsgd --topology rnig": "did you mean 'ring'?",
     "run dsgd --weights heavy": "unknown weights 'heavy'",
     "run d2 --topology directed-exponential": "d2 needs a symmetric weight matrix",
@@ -91,6 +109,59 @@ BAD = {
 def test_bad_input(refusal, command):
     Path("taken").write_text("")
     assert BAD[command] in refusal(*command.split())
+
+
+BAD_FILES = {
+    "alpha = [[1, 2]]": ("tune dsgd --grid x.toml", "alpha = [[1, 2]] in x.toml: give numbers"),
+    "nodes = 99999999999999999999": ("run dsgd --config x.toml", "nodes cannot share 1797 rows"),
+    "nodes = " + "[" * 20_000: ("run dsgd --config x.toml", "x.toml is not TOML: maximum recursion depth exceeded"),
+    "alpha = " + "[" * 20_000: ("tune dsgd --grid x.toml", "x.toml is not TOML: maximum recursion depth exceeded"),
+    "strength = 1" + "0" * 400: ("run dsgd --config x.toml", "in x.toml: must be a number below 1e308"),
+    "1 99999999999999:1\n-1 1:1\n": ("run dsgd --data x.svm --nodes 2", "x.svm as LIBSVM text"),
+    "1 2000000000:1\n-1 1:1\n": (
+        "run dsgd --data x.svm --nodes 2",
+        "2,000,000,000 features at 2 nodes would take about",
+    ),
+    "0,1,2\n5,6,0\n7,8,1\n": (
+        "run dsgd --data x.csv --nodes 2",
+        "may be names of columns or numbers; say which by --header",
+    ),
+    ",a,y\n0,6,0\n1,8,1\n": (
+        "run dsgd --data x.csv --nodes 2",
+        "the first column of x.csv has no name, so it is an index",
+    ),
+    "a,b,y\n" + "1" * 400 + ",2,0\n3,4,1\n": ("run dsgd --data x.csv --nodes 2", "x.csv"),
+}
+
+
+@pytest.mark.parametrize("content", BAD_FILES, ids=[text[:20] for text in BAD_FILES])
+def test_bad_files(refusal, content):
+    command, message = BAD_FILES[content]
+    Path(next(word for word in command.split() if word.startswith("x."))).write_text(content)
+    assert message in refusal(*command.split())
+
+
+def test_a_device_that_is_not_there(refusal, monkeypatch):
+    def run(*_, **__):
+        raise RuntimeError("Unable to initialize backend 'cuda': no such thing")
+
+    monkeypatch.setattr(peerdescent, "run", run)
+    assert "set JAX_PLATFORMS to what this machine has" in refusal("run", "dsgd", "--nodes", "4")
+
+
+def test_config_has_absolute_paths_of_data(peer):
+    Path("x.csv").write_text("1,2,0\n3,4,1\n5,7,0\n9,8,1\n")
+    assert peer("run", "dsgd", "--data", "x.csv", "--nodes", "2", "--steps", "2", "--out", "a", "--quiet").code == 0
+    assert f'data = "{Path("x.csv").absolute()}"' in Path("a/config.toml").read_text()
+    assert peer("run", "--resume", "--data", "./x.csv", "--steps", "3", "--out", "a", "--quiet").code == 0
+
+
+@pytest.mark.parametrize(("flags", "rows"), [("--header yes --target 0", 4), ("--header no --target 0", 5)])
+def test_header_and_target(peer, flags, rows):
+    Path("x.csv").write_text("0,1,2\n1,5,6\n0,7,9\n1,8,3\n0,7,7\n")
+    command = f"run dsgd --data x.csv {flags} --nodes 2 --steps 1 --quiet"
+    assert peer(*command.split(), "--rows", rows).code == 0
+    assert f"the {rows} rows of x.csv" in peer(*command.split(), "--rows", rows + 1).err
 
 
 def commands():

@@ -67,7 +67,15 @@ def test_every_option_reaches_the_run(peer):
     options += " --regulariser l2 --topology star --weights metropolis --nodes 5 --epochs 0.2 --seed 3 --data-seed 4"
     options += " --engine debug --precision 64 --record 3 --grid log --skip-stationarity --format csv"
     tried = {word[2:].replace("-", "_") for word in options.split() if word.startswith("--")}
-    assert {field.name for field in fields(Options)} - tried == {"data_dir", "steps", "out", "force", "quiet"}
+    assert {field.name for field in fields(Options)} - tried == {
+        "data_dir",
+        "target",
+        "header",
+        "steps",
+        "out",
+        "force",
+        "quiet",
+    }
     shown = pd.read_csv(StringIO(peer("run", "gt-hsgd[alpha=0.3]", *options.split()).out))
 
     data = peerdescent.datasets.load("digits", rows=400, seed=4, positive=[1, 2])

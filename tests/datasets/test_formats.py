@@ -1,7 +1,11 @@
 """Files of every format, valid and invalid, the scaling of columns and rows, and the cache of parsed data."""
 
+import bz2
 import dataclasses
 import gzip
+import io
+import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -75,6 +79,76 @@ def test_csv(tmp_path, text, target, features, labels, ending):
     assert data.name == path.name
     assert data.features.tolist() == features
     assert data.labels.tolist() == labels
+
+
+@pytest.mark.parametrize("text", ["0,1,2\n5,6,0\n7,8,1\n", "3,9,4\n5.5,6.5,0\n7.5,8.5,1\n", "1,2\n3,0\n4,1\n"])
+def test_csv_whose_first_line_may_be_names(tmp_path, text):
+    path = write(tmp_path / "some.csv", text)
+    with pytest.raises(ValueError, match="which may be names of columns or numbers; say which by header="):
+        load(path)
+    assert len(load(path, header=True)) == 2
+    assert len(load(path, header=False, labels="classes")) == 3
+
+
+@pytest.mark.parametrize("first", [",a,y", "id,a,y", "0,7,1"])
+def test_csv_with_an_index(tmp_path, first):
+    lines = [first, *(f"{k},{k % 3},{k % 2}" for k in range(1, 12))]
+    path = write(tmp_path / "some.csv", "\n".join(lines))
+    with pytest.raises(
+        ValueError, match=r"the first column of some\.csv (has no name|counts the rows), so it is an index"
+    ):
+        load(path)
+    path = write(tmp_path / "some.csv", "\n".join([lines[0].replace(",a", "k,a"), *lines[:0:-1]]))
+    assert load(path).dimension == 2
+
+
+@pytest.mark.parametrize("name", ["some.csv.gz", "some.svm.bz2", "some.csv"])
+def test_what_does_not_fit_into_memory_is_refused_before_it_is_parsed(tmp_path, name, monkeypatch):
+    monkeypatch.setattr("peerdescent.errors.memory", lambda: 1e6)
+    text = ("1,2,0\n3,4,1\n" if ".csv" in name else "1 1:1\n0 2:1\n").encode() * 10_000
+    path = tmp_path / name
+    path.write_bytes({".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)(text))
+    with pytest.raises(ValueError, match=r"what it has would take about .* GiB, and there are 0\.0 GiB of memory"):
+        load(path)
+
+
+def claiming(shape, kind="<f8"):
+    """The start of an array in NumPy's format that claims a shape, and not the rest."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": kind, "fortran_order": False, "shape": shape})
+    return stream.getvalue() + bytes(64)
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        (claiming((2_000_000_000, 1000)), "is not all there"),
+        (claiming((2, 4)), "it holds (2,) rows of features and (8,) labels"),
+        (claiming((1, 8), "|O"), "holds Python objects, which would run code"),
+        (b"hello there", "the magic string is not correct"),
+        (b"", "as a NumPy archive"),
+    ],
+)
+def test_npz_that_lies(tmp_path, member, message):
+    path = tmp_path / "some.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("features.npy", member)
+        archive.writestr("labels.npy", claiming((8,)))
+    with pytest.raises(ValueError, match="cannot read") as caught:
+        load(path)
+    assert message in str(caught.value)
+
+
+def test_npz_with_an_unknown_compression(tmp_path):
+    path = tmp_path / "some.npz"
+    np.savez_compressed(path, features=np.eye(2), labels=np.ones(2))
+    raw = bytearray(path.read_bytes())
+    for mark, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        for place in re.finditer(re.escape(mark), bytes(raw)):
+            raw[place.start() + offset] = 77
+    path.write_bytes(raw)
+    with pytest.raises(ValueError, match="as a NumPy archive: That compression method is not supported"):
+        load(path)
 
 
 def test_the_cache_knows_the_target(tmp_path):
@@ -168,7 +242,7 @@ def test_bad_file(tmp_path, name, text, options, message):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": np.eye(2)}, "some.npz holds x: save features and labels"),
+        ({"x": np.eye(2)}, "some.npz as a NumPy archive: it holds x: save features and labels"),
         ({"features": np.eye(2), "labels": np.ones(3)}, "one label per row"),
         ({"features": np.ones(2), "labels": np.ones(2)}, "give numbers (N, p)"),
         ({"features": np.array([["a"], ["b"]]), "labels": np.ones(2)}, "give numbers (N, p)"),

@@ -390,3 +390,13 @@ def test_the_refused_primitive_matrix_is_primitive_with_lam_1():
 def test_smallest_eigenvalue_needs_symmetry():
     with pytest.raises(ValueError, match="needs symmetric weights, and those of directed-exponential are not"):
         _ = Network(topology.directed_exponential(8)).smallest_eigenvalue
+
+
+def test_a_spectrum_that_does_not_fit_into_memory_is_refused(monkeypatch):
+    monkeypatch.setattr("peerdescent.errors.memory", lambda: 1e8)
+    long = Network(topology.ring(20_000))
+    assert 0 < 1 - long.lam < 1e-6
+    again = Network(topology.ring(20_000))
+    monkeypatch.setattr("peerdescent.errors.memory", lambda: 1e6)
+    with pytest.raises(ValueError, match=r"the spectrum of W with 40,000 rows would take about .* GiB, and there are"):
+        again.lam  # noqa: B018

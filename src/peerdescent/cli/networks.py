@@ -11,6 +11,7 @@ import typer
 from peerdescent import experiment, figures, methods, networks
 from peerdescent.cli import console
 from peerdescent.cli.options import with_options
+from peerdescent.errors import require_memory
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,6 +43,10 @@ def network_command(
 ) -> int:
     """Show what is known about a network: lambda, degrees, which methods it allows."""
     options = experiment.settle({}, given)
+    if matrix:
+        require_memory(
+            f"{options.nodes:,} x {options.nodes:,} weights as text", 100 * options.nodes**2, "use fewer nodes"
+        )
     network = networks.Network(networks.topology.build(topology, options.nodes), options.weights)
     if out:
         figures.save(figures.drawing(network), out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import Field, fields
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from peerdescent import files
+from peerdescent import experiment, files
 from peerdescent.errors import require
 from peerdescent.experiment import KINDS, Options
 
@@ -35,7 +36,17 @@ def with_options(*chosen: str) -> Callable[[Command], Command]:
         @functools.wraps(command)
         def wrapper(**values: Any) -> int:
             flags = {f.name: values.pop(f.name) for f in shown}
-            return command(**values, given={name: value for name, value in flags.items() if value is not None})
+            given = experiment.located({name: value for name, value in flags.items() if value is not None})
+            try:
+                return command(**values, given=given)
+            except ValueError as error:
+                raise ValueError(_with_flags(str(error))) from error
+            except MemoryError as error:
+                raise ValueError(f"out of memory: fewer rows, nodes or records need less ({error})") from error
+            except RuntimeError as error:
+                if "Unable to initialize backend" not in str(error):
+                    raise
+                raise ValueError(f"{error}: set JAX_PLATFORMS to what this machine has, or leave it out") from error
 
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
         wrapper.__signature__ = inspect.Signature([*own, *map(_parameter, shown)])  # type: ignore[attr-defined]
@@ -48,16 +59,34 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
     """The parameter that typer reads for a field. Its default is None, which means that the user did not give it."""
     kind, about = KINDS[option.name], option.metadata
     info = typer.Option(
-        "--" + option.name.replace("_", "-"),
+        _flag(option.name),
         help=about["help"] + (f" [dim]\\[default: {about['shown']}][/dim]" if about["shown"] else ""),
         rich_help_panel=about["panel"],
         metavar=None if about["choices"] else METAVARS.get(kind),
         min=about["least"],
+        max=about["most"],
     )
     typed: Any = Literal.__getitem__(about["choices"]) if about["choices"] else kind
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[typed | None, info]
     )
+
+
+def _with_flags(message: str) -> str:
+    """A message about arguments, with the names of the command line: `--rows 3` for `rows=3`; files have keys instead.
+
+    >>> _with_flags("data_dir='x' is not a folder")
+    "--data-dir 'x' is not a folder"
+    """
+    if ".toml" in message:
+        return message
+    known = "|".join(KINDS)
+    message = re.sub(rf"(?<![\w.-])({known})(?: = |=)(?=\S)", lambda found: _flag(found[1]) + " ", message)
+    return re.sub(rf"(?<![\w.-])({known})=(?!\S)", lambda found: _flag(found[1]), message)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def folder(options: Options) -> Path | None:

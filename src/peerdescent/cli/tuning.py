@@ -16,7 +16,9 @@ from peerdescent.errors import require, unknown
 
 Finalists = Annotated[
     int,
-    typer.Option("--finalists", metavar="<int>", min=1, help="How many of the best are compared over 5 more seeds."),
+    typer.Option(
+        "--finalists", metavar="<int>", min=1, max=10**6, help="How many of the best are compared over 5 more seeds."
+    ),
 ]
 
 app = typer.Typer()
@@ -49,7 +51,7 @@ def tune_command(
     ] = "grid",
     finalists: Finalists = 1,
     seeds: Annotated[
-        int, typer.Option("--seeds", metavar="<int>", min=0, help="Other seeds that the winner is run on.")
+        int, typer.Option("--seeds", metavar="<int>", min=0, max=10**6, help="Other seeds that the winner is run on.")
     ] = 5,
     *,
     given: dict[str, Any],
@@ -111,9 +113,12 @@ def _grid_file(grid: str) -> dict[str, Any]:
     require(Path(grid).is_file(), f"no file {grid}: give a grid's file, or one of {', '.join(sweeps.GRIDS)}")
     try:
         found = tomllib.loads(Path(grid).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{grid} is not TOML: {error}") from None
     require(bool(found), f"{grid} is empty: give it lines such as alpha = [0.1, 1]")
-    for name, values in [pair for own in (found, *found.values()) if isinstance(own, dict) for pair in own.items()]:
-        require(not isinstance(values, str), f"{name} = {values!r} in {grid}: give numbers, as in {name} = [0.1, 1]")
+    tables = [own for own in found.values() if isinstance(own, dict)]
+    common = {name: values for name, values in found.items() if not isinstance(values, dict)}
+    for name, values in [pair for own in (common, *tables) for pair in own.items()]:
+        good = all(isinstance(each, int | float) for each in (values if isinstance(values, list) else [values]))
+        require(good, f"{name} = {str(values)[:60]} in {grid}: give numbers, as in {name} = [0.1, 1]")
     return found

@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 Table: TypeAlias = tuple[NDArray[Any] | csr_array, NDArray[Any]]
 """Features and labels as they are in the source."""
 
-PARSER_VERSION = 1
+PARSER_VERSION = 2
 
 
 def cache_folder() -> Path:

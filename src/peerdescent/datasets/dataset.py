@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from peerdescent.digests import checksum
-from peerdescent.errors import require, unknown, whole
+from peerdescent.errors import require, require_memory, unknown, whole
 
 Features: TypeAlias = NDArray[np.float32] | csr_array
 
-STACKED_LIMIT_GIB = 8
+COPIES = 4
+"""Copies of the stacked rows that a problem needs memory for: as they are, times labels, and on the device."""
 PARTITIONS = ("uniform", "dirichlet", "label", "indices")
 
 
@@ -249,12 +250,7 @@ class Partition:
         """
         features, sizes = self.dataset.features, self.sizes
         shape = (self.nodes, int(sizes.max()), self.dimension)
-        gib = 4 * float(np.prod(shape, dtype=float)) / 2**30
-        require(
-            gib <= STACKED_LIMIT_GIB,
-            f"{self.dataset.name} stacked as {shape} takes {gib:.1f} GiB, over the limit of {STACKED_LIMIT_GIB} GiB: "
-            "keep fewer rows with load(..., rows=), or use nodes of more equal sizes",
-        )
+        self._require_memory(shape, 4)
         out = np.zeros(shape, np.float32)
         for node, part in enumerate(self.indices):
             rows = features[part]
@@ -274,6 +270,7 @@ class Partition:
         """
         features, sizes = csr_array(self.dataset.features), self.sizes
         shape = (self.nodes, int(sizes.max()), self.widest)
+        self._require_memory(shape, 8)
         columns, values = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
         for node, part in enumerate(self.indices):
             rows = features[part]
@@ -282,6 +279,11 @@ class Partition:
             slot = np.arange(rows.nnz) - np.repeat(rows.indptr[:-1], counts)
             columns[node, row, slot], values[node, row, slot] = rows.indices, rows.data
         return columns, values, self._labels(), sizes
+
+    def _require_memory(self, shape: tuple[int, int, int], entry: int) -> None:
+        size = COPIES * entry * float(np.prod(shape, dtype=float))
+        remedy = "keep fewer rows, or use nodes of more equal sizes"
+        require_memory(f"{self.dataset.name} stacked as {shape}", size, remedy)
 
     @property
     def widest(self) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import bz2
 import gzip
 import http.client
+import math
 import warnings
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +20,13 @@ from scipy.sparse import csr_array, vstack
 from sklearn.datasets import fetch_openml, load_digits, load_svmlight_files
 
 from peerdescent.datasets.cache import Table
-from peerdescent.errors import require
+from peerdescent.errors import require, require_memory
 
 COMPRESSIONS = ("", ".gz", ".bz2")
+CELL_BYTES = 32
+"""Memory that a number takes while a text is parsed, beside the text."""
+COUNTING = 10
+"""A first column that counts the rows is an index, if there are at least so many."""
 
 
 def uncompressed_suffix(path: Path) -> str:
@@ -34,12 +38,13 @@ def uncompressed_suffix(path: Path) -> str:
     return (path.with_suffix("") if path.suffix in COMPRESSIONS else path).suffix.lower()
 
 
-def read_file(path: Path, target: str | int = -1) -> Table:
+def read_file(path: Path, target: str | int = -1, header: bool | None = None) -> Table:
     """Read a .csv or .npz file; any other file is read as LIBSVM text, which has no suffix of its own."""
     suffix = uncompressed_suffix(path)
     if suffix == ".csv":
-        return read_csv(path, target)
+        return read_csv(path, target, header)
     require(target == -1, f"target={target!r} names a column, and {path.name} is not a .csv file: leave it out")
+    require(header is None, f"header={header} is about columns, and {path.name} is not a .csv file: leave it out")
     return read_npz(path) if suffix == ".npz" else read_libsvm([path])
 
 
@@ -51,15 +56,24 @@ def read_libsvm(paths: Sequence[Path], features: int | None = None) -> Table:
     with _reading(
         " and ".join(map(str, paths)), "LIBSVM text (label index:value ...); other formats need the suffix .csv or .npz"
     ):
+        for path in paths:
+            _require_fits(path, b":\n")
         parts = load_svmlight_files([str(path) for path in paths], n_features=features, dtype=np.float32)
-    return csr_array(vstack(parts[0::2], format="csr")), np.concatenate(parts[1::2])
+        return csr_array(vstack(parts[0::2], format="csr")), np.concatenate(parts[1::2])
 
 
-def read_csv(path: Path, target: str | int = -1) -> Table:
-    """Read comma-separated numbers, with or without a header; `target` is the label column, by name or number."""
+def read_csv(path: Path, target: str | int = -1, header: bool | None = None) -> Table:
+    """Read comma-separated numbers, with or without a header; `target` is the label column, by name or number.
+
+    A first line of numbers that may be names is refused unless `header` says what it is; an index column is refused.
+    """
     with _reading(path, "comma-separated text"):
+        _require_fits(path, b",\n")
         first = pd.read_csv(path, header=None, nrows=2, dtype=str)
-        frame = pd.read_csv(path, header=0 if _has_header(first) else None, low_memory=False)
+        if header is None:
+            header = _has_header(first)
+            require(header or not _may_be_names(first), _UNSURE.format(_some(first.iloc[0].tolist(), 4)))
+        frame = pd.read_csv(path, header=0 if header else None, low_memory=False)
     require(
         len(frame) > 0 and frame.shape[1] > 1,
         f"{path.name} has {len(frame)} rows of {frame.shape[1]} columns: give features and labels, comma-separated",
@@ -72,23 +86,36 @@ def read_csv(path: Path, target: str | int = -1) -> Table:
         require(-len(names) <= target < len(names), f"target={target} is not one of the {len(names)} columns")
         place = target % len(names)
     labels = frame.iloc[:, place]
+    if place != 0:
+        nameless = header and first.fillna("").iloc[0, 0] == ""
+        require(
+            not nameless and not _counts(frame.iloc[:, 0]),
+            f"the first column of {path.name} {'has no name' if nameless else 'counts the rows'}, so it is an index: "
+            "leave it out (pandas: to_csv(index=False)), or if it is a feature, "
+            + ("name it" if nameless else "shuffle the rows"),
+        )
     frame = frame.drop(columns=names[place])
-    for name, column in frame.items():
-        if not pd.api.types.is_numeric_dtype(column):
+    for place, kind in enumerate(frame.dtypes):
+        if not pd.api.types.is_numeric_dtype(kind):
+            column, name = frame.iloc[:, place], frame.columns.tolist()[place]
             text = next((value for value in column.dropna() if not _is_number(value)), column.iloc[0])
             raise ValueError(
-                f"column {name!r} of {path.name} holds {text!r}: features must be numbers; encode the column or leave "
-                "it out (the labels are the last column unless target= says otherwise)"
+                f"column {name!r} of {path.name} holds {str(text)[:40]!r}: features must be numbers; encode the column "
+                "or leave it out (the labels are the last column unless target= says otherwise)"
             )
-    return frame.to_numpy(np.float32, copy=True), _labels(labels, path.name)
+    with _reading(path, "comma-separated text"), np.errstate(over="ignore"):
+        return frame.to_numpy(np.float32, copy=True), _labels(labels, path.name)
 
 
 def read_npz(path: Path) -> Table:
     """Read a NumPy archive with the arrays `features` (N, p) and `labels` (N,)."""
-    with _reading(path, "a NumPy archive"), path.open("rb") as file, np.load(file) as arrays:
-        found = dict(arrays)
-    require({"features", "labels"} <= set(found), f"{path.name} holds {_some(list(found))}: save features and labels")
-    features, labels = found["features"], found["labels"]
+    with _reading(path, "a NumPy archive"), zipfile.ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        require({"features", "labels"} <= set(names), f"it holds {_some(names)}: save features and labels")
+        members = [archive.getinfo(f"{name}.npy") for name in ("features", "labels")]
+        rows = [_claim(archive, member)[:1] for member in members]
+        require(rows[0] == rows[1], f"it holds {rows[0]} rows of features and {rows[1]} labels; give one label per row")
+        features, labels = (_array(archive, member) for member in members)
     require(
         features.dtype.kind in "biuf" and features.ndim == 2 and labels.shape == features.shape[:1],
         f"{path.name} holds features {features.dtype} {features.shape} and labels {labels.shape}: give numbers (N, p) "
@@ -106,8 +133,11 @@ def read_digits(paths: Sequence[Path] = ()) -> Table:
 def read_idx(paths: Sequence[Path]) -> Table:
     """Read MNIST's IDX format; the files are images, labels, images, labels."""
     arrays = [_idx(path) for path in paths]
-    images = np.concatenate(arrays[0::2])
-    return images.reshape(len(images), -1), np.concatenate(arrays[1::2])
+    with _reading(" and ".join(map(str, paths)), "images and labels"):
+        images, labels = np.concatenate(arrays[0::2]), np.concatenate(arrays[1::2])
+        good = labels.shape == images.shape[:1]
+        require(good, f"there are labels of shape {labels.shape} for images of shape {images.shape}")
+        return images.reshape(len(images), math.prod(images.shape[1:])), labels
 
 
 def read_openml(data_id: int, name: str) -> Table:
@@ -156,18 +186,82 @@ def _has_header(first: pd.DataFrame) -> bool:
     return not any(head) or any(below and not above for row in rest for above, below in zip(head, row, strict=True))
 
 
+def _may_be_names(first: pd.DataFrame) -> bool:
+    """Whether a first line of numbers may be names: 0, 1, 2, ..., or whole numbers above features that are not."""
+    head, *rest = first.fillna("").to_numpy().tolist()
+    if not all(cell.strip().isdecimal() and len(cell) < 10 for cell in head) or len(set(head)) < len(head) or not rest:
+        return False
+    numbers = [int(cell) for cell in head]
+    counted = len(head) > 1 and numbers == list(range(numbers[0], numbers[0] + len(head)))
+    return counted or (len(head) > 2 and not any(cell.strip().lstrip("-").isdecimal() for cell in rest[0][:-1]))
+
+
+_UNSURE = "its first line is {}, which may be names of columns or numbers; say which by header="
+
+
+def _counts(column: pd.Series[Any]) -> bool:
+    """Whether a column of whole numbers goes up by 1 in each row."""
+    whole = len(column) >= COUNTING and pd.api.types.is_integer_dtype(column)
+    return whole and bool((column.diff().iloc[1:] == 1).all())
+
+
+def _claim(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[int, ...]:
+    """The shape of an array in a NumPy archive; refused if it is not all there, too large, or of Python objects."""
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        require(version in _HEADERS, f"{member.filename} has the unknown version {version} of NumPy's format")
+        shape, _, dtype = _HEADERS[version](file)
+    what = f"{member.filename} of shape {shape} and type {dtype}"
+    require(not dtype.hasobject, f"{what} holds Python objects, which would run code; save numbers")
+    size = math.prod(shape) * dtype.itemsize
+    require(min(shape, default=0) >= 0 and size <= member.file_size, f"{what} is not all there; save it again")
+    require_memory(what, 3 * size, "save fewer rows")
+    claimed: tuple[int, ...] = shape
+    return claimed
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    with archive.open(member) as file:
+        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        return array
+
+
+_HEADERS: dict[tuple[int, int], Any] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def _require_fits(path: Path, marks: bytes, each: int = 1) -> None:
+    """Refuse a file, plain or compressed, that takes more memory than there is, however small it is on disk.
+
+    What counts is `each` for every byte, and `CELL_BYTES` for every number; numbers end with one of the bytes `marks`.
+    """
+    size = 0
+    with _open(path) as file:
+        while text := file.read(1 << 20):
+            size += each * len(text) + CELL_BYTES * sum(text.count(mark) for mark in marks)
+            require_memory("what it has", size, "keep fewer rows")
+
+
+def _open(path: Path) -> Any:
+    unpack: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix, open)
+    return unpack(path, "rb")
+
+
 def _is_number(cell: object) -> bool:
     try:
         float(cell)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return True
 
 
 def _idx(path: Path) -> NDArray[np.uint8]:
     with _reading(path, "an IDX file"):
-        unpack = {".gz": gzip.decompress, ".bz2": bz2.decompress}.get(path.suffix, bytes)
-        raw = unpack(path.read_bytes())
+        _require_fits(path, b"", each=8)
+        with _open(path) as file:
+            raw = file.read()
         dimensions = raw[3] if raw[:3] == b"\0\0\x08" else 0
         shape = np.frombuffer(raw, ">u4", count=dimensions, offset=4).astype(int)
         require(dimensions > 0, "it does not start with the mark of IDX bytes")
@@ -182,5 +276,5 @@ def _some(names: Sequence[object], most: int = 10) -> str:
 def _reading(source: Path | str, kind: str) -> Iterator[None]:
     try:
         yield
-    except (ValueError, OSError, EOFError, KeyError, IndexError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"cannot read {source} as {kind}: {error}") from None
+    except Exception as error:  # parsers of others raise nearly anything
+        raise ValueError(f"cannot read {source} as {kind}: {str(error) or type(error).__name__}") from None

@@ -38,6 +38,7 @@ def load(
     labels: str = "binary",
     positive: int | str | Iterable[int | str] | None = None,
     target: str | int = -1,
+    header: bool | None = None,
 ) -> Dataset:
     """Load a data set: a named one, a synthetic one, or a file.
 
@@ -58,6 +59,8 @@ def load(
         labels: "binary" for -1 and +1, or "classes" for the integer classes as they are.
         positive: The class or classes that become +1. None for the set's own setting, else the larger of two classes.
         target: The label column of a .csv file, by name or number.
+        header: Whether the first line of a .csv file has the names of its columns. None to find out; a line of numbers
+            that may be names is refused.
 
     Returns:
         The data set.
@@ -82,13 +85,15 @@ def load(
         name, features, raw = made.name, made.features, made.labels
     elif known:
         require(target == -1, f"target={target!r} is for .csv files: {known.name} knows its labels")
+        require(header is None, f"header={header} is for .csv files: {known.name} knows its columns")
         name, (features, raw) = known.name, _named(known, folders)
     else:
         path = _path(name_or_path, folders)
         name = path.name
-        read = partial(formats.read_file, path, target)
+        read = partial(formats.read_file, path, target, header)
+        key = f"{fingerprint(path)} {target!r} {header}"
         # Reading an archive takes no longer than reading the cache.
-        features, raw = read() if path.suffix == ".npz" else cached(name, f"{fingerprint(path)} {target!r}", read)
+        features, raw = read() if path.suffix == ".npz" else cached(name, key, read)
     require(min(features.shape) > 0, f"{name} has shape {features.shape}: give at least one row and one feature")
     features = _float32(features, known.unit if known else 1.0, name)
     if scale if scale is not None else known is not None and known.scale:
@@ -146,7 +151,7 @@ def _named(known: NamedSet, folders: list[Path]) -> Table:
         f"cannot get {known.name}: {files_wanted} in {', '.join(map(str, folders))}, and OpenML did not give data "
         f"{data_id} ({reason}). Connect once (it is then cached), or download it by other means and "
         + (
-            "put the files in one of these folders or name theirs by data_dir= or PEERDESCENT_DATA"
+            "put the files in one of these folders, or name theirs by data_dir= or PEERDESCENT_DATA"
             if known.files
             else "load it by its path"
         )

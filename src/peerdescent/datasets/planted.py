@@ -6,10 +6,12 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from peerdescent.datasets.dataset import Dataset, generator
-from peerdescent.errors import require, whole
+from peerdescent.errors import require, require_memory, whole
 
 SPARSE_BELOW = 0.25
 LOGIT_SCALE = 4.0
+ENTRY_BYTES = 80
+"""Memory that a nonzero takes while it is made: its gap, place, row, column, value and copies of them."""
 
 
 def synthetic(samples: int, features: int, density: float = 1.0, seed: int = 0) -> Dataset:
@@ -33,6 +35,8 @@ def synthetic(samples: int, features: int, density: float = 1.0, seed: int = 0) 
     samples, features = whole("samples", samples, least=1), whole("features", features, least=1)
     require(0 < density <= 1, f"density={density!r} must lie in (0, 1]: 1 is dense")
     rng = generator(seed)
+    size = ENTRY_BYTES * (min(samples * features, 1e300) * density + min(samples + features, 1e300))
+    require_memory(f"{samples:,} rows x {features:,} features", size, "make fewer rows or features")
 
     # The gaps between nonzeros are geometric, so only nonzeros take memory. Ten standard deviations more gaps than
     # expected are drawn, so that they reach the last cell.

@@ -18,7 +18,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
-from peerdescent.errors import require, unknown
+from peerdescent.errors import require, require_memory, unknown
 
 RULES = ("lazy", "metropolis", "equal")
 DENSE_UP_TO = 400  # nodes; a dense spectrum of this size takes 0.1 s and is exact up to rounding
@@ -314,6 +314,7 @@ def _disagreement(matrices: Sequence[sparse.csr_array], dense: bool) -> float:
         # Many eigenvalues lie close to 1, as for long rings. Such graphs are cheap to factorise, so use shift-invert.
         P = reduce(lambda done, W: W @ done, matrices)
         twin = sparse.block_array([[None, P], [P.T, None]], format="csc")
+        _check_factors(twin)
         return float(eigsh(twin, k=2, sigma=1 + 1e-7, v0=_start(2 * n), return_eigenvectors=False).min())
 
 
@@ -323,8 +324,17 @@ def _smallest_eigenvalue(W: sparse.csr_array, dense: bool) -> float:
     try:
         return 1 - _largest_eigenvalue(lambda v: v - W @ v, W.shape[0])
     except ArpackNoConvergence:
+        _check_factors(W)
         bound = 2 * W.diagonal().min() - 1  # Gershgorin
         return float(eigsh(W.tocsc(), k=1, sigma=bound - 1e-7, v0=_start(W.shape[0]), return_eigenvectors=False)[0])
+
+
+def _check_factors(W: sparse.csr_array) -> None:
+    """Refuse a symmetric pattern whose factors may not fit into memory, by its bandwidth in a good order."""
+    place = np.argsort(csgraph.reverse_cuthill_mckee(sparse.csr_array(W), symmetric_mode=True))
+    row, column = W.nonzero()
+    size = 16 * W.shape[0] * int(abs(place[row] - place[column]).max())
+    require_memory(f"the spectrum of W with {W.shape[0]:,} rows", size, "use fewer nodes, or a graph of fewer links")
 
 
 def _largest_eigenvalue(apply: Callable[[Floats], Floats], n: int) -> float:

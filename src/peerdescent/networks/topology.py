@@ -16,9 +16,11 @@ from typing import Any
 
 import networkx as nx
 
-from peerdescent.errors import require, unknown
+from peerdescent.errors import require, require_memory, unknown
 
 TRIES = 1000
+NODE_BYTES = LINK_BYTES = 500
+"""Memory that a node and a link take while a network is built, about."""
 
 
 def ring(n: int) -> nx.Graph:
@@ -27,7 +29,7 @@ def ring(n: int) -> nx.Graph:
     >>> sorted(ring(5)[0])
     [1, 4]
     """
-    n = _count(n)
+    n = _count(n, links=1)
     return _circulant(nx.Graph(name="ring"), n, [1])
 
 
@@ -37,7 +39,7 @@ def exponential(n: int) -> nx.Graph:
     >>> sorted(exponential(20)[0])
     [1, 2, 4, 8, 12, 16, 18, 19]
     """
-    n = _count(n)
+    n = _count(n, links=_bits(n))
     return _circulant(nx.Graph(name="exponential"), n, (2**k for k in range((n // 2).bit_length())))
 
 
@@ -47,7 +49,7 @@ def directed_exponential(n: int) -> nx.DiGraph:
     >>> sorted(directed_exponential(20)[0])
     [1, 2, 4, 8, 16]
     """
-    n = _count(n)
+    n = _count(n, links=_bits(n))
     return _circulant(nx.DiGraph(name="directed-exponential"), n, (2**k for k in range((n - 1).bit_length())))
 
 
@@ -60,7 +62,7 @@ def one_peer_exponential(n: int) -> list[nx.DiGraph]:
     >>> [list(graph[0]) for graph in one_peer_exponential(8)]
     [[1], [2], [4]]
     """
-    n = _count(n)
+    n = _count(n, links=2 * _bits(n))  # every graph has all nodes
     period = max(1, (n - 1).bit_length())
     return [_circulant(nx.DiGraph(name="one-peer-exponential"), n, [2**k]) for k in range(period)]
 
@@ -71,7 +73,7 @@ def complete(n: int) -> nx.Graph:
     >>> complete(4).number_of_edges()
     6
     """
-    return _named("complete", nx.complete_graph(_count(n)))
+    return _named("complete", nx.complete_graph(_count(n, links=None)))
 
 
 def grid(n: int) -> nx.Graph:
@@ -80,7 +82,7 @@ def grid(n: int) -> nx.Graph:
     >>> sorted(grid(12)[5])  # 3 rows of 4
     [1, 4, 6, 9]
     """
-    return _named("grid", _lattice(_count(n), periodic=False))
+    return _named("grid", _lattice(_count(n, links=2), periodic=False))
 
 
 def torus(n: int) -> nx.Graph:
@@ -89,7 +91,7 @@ def torus(n: int) -> nx.Graph:
     >>> sorted(torus(12)[0])
     [1, 3, 4, 8]
     """
-    return _named("torus", _lattice(_count(n), periodic=True))
+    return _named("torus", _lattice(_count(n, links=2), periodic=True))
 
 
 def star(n: int) -> nx.Graph:
@@ -98,7 +100,7 @@ def star(n: int) -> nx.Graph:
     >>> sorted(star(4)[0]), sorted(star(4)[3])
     ([1, 2, 3], [0])
     """
-    return _named("star", nx.star_graph(_count(n) - 1))
+    return _named("star", nx.star_graph(_count(n, links=1) - 1))
 
 
 def erdos_renyi(n: int, probability: float | None = None, seed: int = 0) -> nx.Graph:
@@ -109,10 +111,11 @@ def erdos_renyi(n: int, probability: float | None = None, seed: int = 0) -> nx.G
     >>> nx.is_connected(erdos_renyi(30, seed=1))
     True
     """
-    n = _count(n)
+    n = _count(n, links=1)
     if probability is None:
         probability = min(1.0, 2 * math.log(n) / n)
     require(0 <= probability <= 1, f"probability={probability!r} is not in [0, 1]: leave it out for 2 ln(n) / n")
+    _count(n, links=probability * n / 2)
     generator = random.Random(seed)
     for _ in range(TRIES):
         graph = nx.fast_gnp_random_graph(n, probability, seed=generator)
@@ -154,10 +157,18 @@ def build(name: str, nodes: int, **options: Any) -> nx.Graph | list[nx.DiGraph]:
     return TOPOLOGIES[name](nodes, **options)
 
 
-def _count(n: Any) -> int:
+def _count(n: Any, links: float | None) -> int:
+    """A valid number of nodes. `links` is the number of links for each node, or None for all pairs."""
     whole = isinstance(n, Integral) and not isinstance(n, bool)
     require(whole and n >= 1, f"{n!r} is no number of nodes: give an integer of at least 1")
-    return int(n)
+    count = int(n)
+    size = count * (NODE_BYTES + LINK_BYTES * ((count - 1) // 2 if links is None else links))
+    require_memory(f"a network of {count:,} nodes", size, "use fewer nodes")
+    return count
+
+
+def _bits(n: Any) -> int:
+    return int(n).bit_length() if isinstance(n, Integral) else 0
 
 
 def _named(name: str, graph: nx.Graph) -> nx.Graph:

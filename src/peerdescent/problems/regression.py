@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse as scipy_sparse
 
-from peerdescent.errors import require, unknown
+from peerdescent.errors import require, require_memory, unknown
 from peerdescent.problems.finite_sum import FiniteSum, Held
 from peerdescent.problems.problem import Problem
 
@@ -27,6 +27,10 @@ class Partition(Protocol):
     @property
     def dimension(self) -> int:
         """The number of features."""
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes."""
 
     @property
     def widest(self) -> int:
@@ -65,6 +69,9 @@ class Nonzeros(NamedTuple):
     values: Any
 
 
+VECTORS = 25
+"""Vectors of one number per node and feature that a run needs memory for: iterates, gradients, what a record needs."""
+
 REGULARISERS = {"nonconvex": bounded, "l2": squared, "none": None}
 CURVATURES = {"nonconvex": 2.0, "l2": 1.0, "none": 0.0}
 """The smoothness constant of each regulariser."""
@@ -86,6 +93,11 @@ def logistic(partition: Partition, strength: float = 1e-4, regulariser: str = "n
     require(strength >= 0, f"strength = {strength}: must not be negative")
     shared = hasattr(partition, "stacked")
     require(shared, f"a {type(partition).__name__} is not shared over nodes: give a partition, as data.partition(20)")
+    require_memory(
+        f"a run on {partition.dataset.name} with {partition.dimension:,} features at {partition.nodes:,} nodes",
+        VECTORS * 4.0 * partition.nodes * partition.dimension,
+        "use fewer nodes, or number the features without gaps",
+    )
     sparse = partition.widest * SPARSE_BELOW < partition.dimension
     if sparse:
         columns, values, labels, sizes = partition.nonzeros()
