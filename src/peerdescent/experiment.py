@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -149,7 +150,7 @@ def located(values: Mapping[str, Any]) -> dict[str, Any]:
     {'data': 'digits', 'nodes': 8}
     """
     found = dict(values)
-    folder, path = (Path(found.get(key, "")).expanduser().absolute() for key in ("data_dir", "data"))
+    folder, path = (Path(os.path.expanduser(found.get(key, ""))).absolute() for key in ("data_dir", "data"))
     if "data_dir" in found and folder.is_dir():
         found["data_dir"] = folder
     if found.get("data") not in datasets.SETS and path.is_file():

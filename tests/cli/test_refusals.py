@@ -1,5 +1,8 @@
 """Bad input on the command line: always one line on standard error that says what and why, and exit status 2."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +47,8 @@ BAD = {
     "run dsgd --topology rnig": "did you mean 'ring'?",
     "run dsgd --weights heavy": "unknown weights 'heavy'",
     "run d2 --topology directed-exponential": "d2 needs a symmetric weight matrix",
+    "run dsgd --data ~nobody-here": "unknown data set '~nobody-here'",
+    "run dsgd --data-dir ~nobody-here": "is not a folder",
     "run dsgd --data nope": "unknown data set 'nope'",
     "run dsgd --data ./nope.csv": "no file nope.csv",
     "run dsgd --rows 99999999": "more than the 1797 rows",
@@ -141,12 +146,12 @@ def test_bad_files(refusal, content):
     assert message in refusal(*command.split())
 
 
-def test_a_device_that_is_not_there(refusal, monkeypatch):
-    def run(*_, **__):
-        raise RuntimeError("Unable to initialize backend 'cuda': no such thing")
-
-    monkeypatch.setattr(peerdescent, "run", run)
-    assert "set JAX_PLATFORMS to what this machine has" in refusal("run", "dsgd", "--nodes", "4")
+def test_a_device_that_is_not_there():
+    command = [sys.executable, "-m", "peerdescent", "run", "dsgd", "--nodes", "4", "--steps", "2"]
+    ended = subprocess.run(command, env=os.environ | {"JAX_PLATFORMS": "abacus"}, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert "JAX_PLATFORMS=abacus: JAX finds no such device" in ended.stderr
 
 
 def test_config_has_absolute_paths_of_data(peer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -43,10 +44,9 @@ def with_options(*chosen: str) -> Callable[[Command], Command]:
                 raise ValueError(_with_flags(str(error))) from error
             except MemoryError as error:
                 raise ValueError(f"out of memory: fewer rows, nodes or records need less ({error})") from error
-            except RuntimeError as error:
-                if "Unable to initialize backend" not in str(error):
-                    raise
-                raise ValueError(f"{error}: set JAX_PLATFORMS to what this machine has, or leave it out") from error
+            except (RuntimeError, AssertionError):  # both are what JAX raises without a device
+                _check_device()
+                raise
 
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
         wrapper.__signature__ = inspect.Signature([*own, *map(_parameter, shown)])  # type: ignore[attr-defined]
@@ -83,6 +83,19 @@ def _with_flags(message: str) -> str:
     known = "|".join(KINDS)
     message = re.sub(rf"(?<![\w.-])({known})(?: = |=)(?=\S)", lambda found: _flag(found[1]) + " ", message)
     return re.sub(rf"(?<![\w.-])({known})=(?!\S)", lambda found: _flag(found[1]), message)
+
+
+def _check_device() -> None:
+    """Refuse a device in JAX_PLATFORMS that JAX does not find."""
+    import jax
+
+    try:
+        jax.devices()
+    except Exception:
+        asked = os.environ.get("JAX_PLATFORMS", "")
+        raise ValueError(
+            f"JAX_PLATFORMS={asked}: JAX finds no such device; leave it out, or install JAX for it"
+        ) from None
 
 
 def _flag(name: str) -> str:

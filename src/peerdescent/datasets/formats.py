@@ -69,7 +69,7 @@ def read_csv(path: Path, target: str | int = -1, header: bool | None = None) -> 
     """
     with _reading(path, "comma-separated text"):
         _require_fits(path, b",\n")
-        first = pd.read_csv(path, header=None, nrows=2, dtype=str)
+        first = pd.read_csv(path, header=None, nrows=2, dtype=object)
         if header is None:
             header = _has_header(first)
             require(header or not _may_be_names(first), _UNSURE.format(_some(first.iloc[0].tolist(), 4)))

@@ -111,7 +111,7 @@ def load(
 
 def _folders(data_dir: str | os.PathLike[str] | None) -> list[Path]:
     given = (data_dir, os.environ.get("PEERDESCENT_DATA"), cache_folder())
-    folders = [Path(folder).expanduser() for folder in given if folder]
+    folders = [Path(os.path.expanduser(folder)) for folder in given if folder]
     require(
         data_dir is None or folders[0].is_dir(),
         f"data_dir={str(data_dir)!r} is not a folder: create it, or leave it out",
@@ -120,7 +120,7 @@ def _folders(data_dir: str | os.PathLike[str] | None) -> list[Path]:
 
 
 def _path(name_or_path: str | os.PathLike[str], folders: list[Path]) -> Path:
-    path = Path(name_or_path).expanduser()
+    path = Path(os.path.expanduser(name_or_path))  # unlike Path.expanduser, it leaves an unknown ~user as it is
     for candidate in (path, *(folder / path for folder in folders)):
         if candidate.is_file():
             return candidate
