@@ -65,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             code = _refuse(str(error))
         except (KeyboardInterrupt, typer.Abort):
             code = 130
+        except MemoryError:
+            code = _refuse("out of memory: smaller batches, fewer rows or fewer nodes need less")
         except RuntimeError as error:
             if "out of memory" not in str(error).lower():
                 raise

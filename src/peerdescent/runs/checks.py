@@ -84,12 +84,19 @@ def total_steps(costs: Costs, problem: Problem, steps: int | None, epochs: float
     """The number of iterations, from exactly one of `steps` and `epochs`."""
     require((steps is None) != (epochs is None), f"steps = {steps}, epochs = {epochs}: give exactly one of them")
     if steps is not None:
-        return whole("steps", steps, 1)
+        return _limited(whole("steps", steps, 1))
     assert epochs is not None
     require(isinstance(epochs, Real) and 0 < epochs < math.inf, f"epochs = {epochs}: must be positive and finite")
     require(problem.samples is not None, f"{problem.name} has no epochs, since its samples never end: give steps")
     assert problem.samples is not None
-    return costs.steps_within(epochs * problem.samples)
+    budget = epochs * problem.samples
+    require(budget < 2**53, f"epochs = {epochs:g}: too many to count; give fewer")
+    return _limited(costs.steps_within(budget))
+
+
+def _limited(steps: int) -> int:
+    require(steps < 2**31, f"steps = {steps}: must be below 2^31; give fewer steps or epochs")
+    return steps
 
 
 def starting_point(x0: Any, problem: Problem, dtype: Any) -> np.ndarray:

@@ -42,7 +42,7 @@ def recording_steps(record: int | Grid | Iterable[int], steps: int, costs: Costs
         require(chosen[0] >= 0 and chosen[-1] <= steps, f"{span}: must lie in 0..{steps}")
         return sorted({0, steps, *chosen})
     points, spacing = record[:2] if isinstance(record, Grid) else (record, "even")
-    points = whole("record", points, 1)
+    points = min(whole("record", points, 1), steps)  # more would fall on the same steps
     low, high = costs.gradients([1, steps]) if costs else (1.0, float(steps))
     if spacing == "even":
         targets = np.linspace(0, high, points + 1)
