@@ -61,3 +61,16 @@ def test_plot_draws_the_runs_of_a_folder(tmp_path, capsys):
         command("plot", str(tmp_path), "--x", x, "--out", str(tmp_path / f"{x}.svg"))
         assert (tmp_path / f"{x}.svg").stat().st_size > 5000
     capsys.readouterr()
+
+
+def test_a_table_for_one_method_adds_to_what_is_for_all(capsys, tmp_path):
+    grid = tmp_path / "grid.toml"
+    grid.write_text("alpha = [0.5, 4]\nbatch = [1, 2]\n[gt-hsgd]\nbeta = [0.1, 0.2]\nbatch = [4]\n")
+    out = str(tmp_path / "out")
+    command("tune", "dsgd", "gt-hsgd", "--grid", str(grid), "--seeds", "0", "--out", out, *SMALL)
+    tables = [pd.read_csv(tmp_path / "out" / name / "sweep.csv") for name in ("dsgd", "gt-hsgd")]
+    assert [len(table) for table in tables] == [4, 4]
+    assert set(tables[1]["batch"]) == {4}
+    grid.write_text("alpah = [0.5, 4]\n[gt-hsgd]\nbeta = [0.1]\n")
+    command("tune", "dsgd", "gt-hsgd", "--grid", str(grid), *SMALL, code=2)
+    assert "unknown parameter in" in capsys.readouterr().err

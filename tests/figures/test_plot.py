@@ -310,3 +310,23 @@ plot.drawing(Network(topology.ring(4)))
 sys.exit("matplotlib.pyplot" in sys.modules)
 """
     assert children.python("-c", code).returncode == 0
+
+
+def test_ones_own_metrics_have_panels_of_their_own():
+    def measured(*names):
+        columns = {name: np.linspace(0, 1, 20) for name in names}
+        return dataclasses.replace(make(**columns), metrics=tuple(Metric(name) for name in names))
+
+    figure = plot.comparison({"a": measured("accuracy", "width"), "b": measured("accuracy")})
+    assert [axes.get_ylabel() for axes in figure.axes[4:]] == ["accuracy"], "what all have"
+
+
+def test_long_names_are_cut_between_parameters(tmp_path):
+    long = "heavy-ball*double-mix[gamma=0.3,nesterov=False,flavour=storm,batch=8,alpha=0.05,other=1234567890]"
+    figure = plot.curves({long: [make()], "dsgd": [make()]})
+    FigureCanvasAgg(figure).draw()
+    legend = figure.legends[0]
+    assert legend.get_texts()[0].get_text().replace("\n", " ").replace(", ", ",") == long
+    box, page = legend.get_window_extent(), figure.bbox
+    assert page.x0 <= box.x0
+    assert box.x1 <= page.x1

@@ -60,16 +60,19 @@ def tune_command(
     import pandas as pd
 
     options = experiment.settle({}, given)
-    for selector in methods:
-        library.parse(selector)
+    known = {name for selector in methods for name in library.parse(selector).declared}
     file = _grid_file(grid)
+    for name, values in file.items():
+        if name not in known and not isinstance(values, dict):
+            raise unknown(f"parameter in {grid}", name, known)
     out = folder(options)
     with console.waiting(f"loading {options.data}", options.quiet):
         problem, network = experiment.build(options)
     rows = []
     for selector in methods:
         common = {name: values for name, values in file.items() if not isinstance(values, dict)}
-        own = file.get(selector.partition("[")[0], common) if file else grid
+        shared = {name: values for name, values in common.items() if name in library.parse(selector).declared}
+        own = {**shared, **file.get(selector.partition("[")[0], {})} if file else grid
         require(bool(own), f"{grid} has nothing for {selector}: give it values, or a table of that name")
         assert options.epochs is not None
         found = sweeps.tune(

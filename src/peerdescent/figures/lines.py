@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +28,8 @@ MARKS = 8  # the most markers of a line
 def comparison(traces: Mapping[str, Trace]) -> Figure:
     """Four panels with one line per trace: loss, gradient norm and consensus error by epochs, and loss by bytes.
 
-    If a trace has no epochs (an infinite stream of samples), steps take their place. The axes are as in `curves`.
+    Metrics of your own that all traces have follow, in panels by epochs. If a trace has no epochs (an infinite stream
+    of samples), steps take their place. The axes are as in `curves`.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -37,7 +39,9 @@ def comparison(traces: Mapping[str, Trace]) -> Figure:
     """
     require(len(traces) > 0, "no traces to compare: give at least one")
     time = "step" if any(trace.table["epoch"].isna().any() for trace in traces.values()) else "epoch"
-    panels = ((time, "loss"), (time, "grad_norm"), (time, "consensus"), ("bytes", "loss"))
+    panels = [(time, "loss"), (time, "grad_norm"), (time, "consensus"), ("bytes", "loss")]
+    owned = [[own.name for own in trace.metrics] for trace in traces.values()]
+    panels += [(time, name) for name in owned[0] if all(name in names for names in owned)]
     return curves({name: [trace] for name, trace in traces.items()}, panels, title=_title(traces))
 
 
@@ -96,12 +100,19 @@ def curves(
     for axes in places[len(panels) :]:
         axes.remove()
     handles = [line for line in places[0].get_lines() if not str(line.get_label()).startswith("_")]
-    widest = max(len(str(line.get_label())) for line in handles)
-    fit = max(1, min(len(handles), int(12.6 * figure.get_figwidth()) // (10 + widest)))
-    figure.legend(handles=handles, loc="outside lower center", ncols=fit, frameon=False, handlelength=3.2)
+    room = int(12.6 * figure.get_figwidth())
+    labels = [_wrapped(str(line.get_label()), room - 10) for line in handles]
+    widest = max(len(part) for label in labels for part in label.split("\n"))
+    fit = max(1, min(len(handles), room // (10 + widest)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=fit, frameon=False, handlelength=3.2)
     if title:
         figure.suptitle(title, fontsize=12)
     return figure
+
+
+def _wrapped(label: str, width: int) -> str:
+    """A label in lines of at most `width` letters; a selector is cut between its parameters."""
+    return label if len(label) <= width else "\n".join(textwrap.wrap(label.replace(",", ", "), width))
 
 
 def _check(

@@ -49,11 +49,13 @@ def check_network(method: Method, network: Network) -> None:
         f"{method.name} needs a symmetric weight matrix; {network.name} is not symmetric: "
         "use gt-dsgd or another tracking method, or an undirected graph such as exponential",
     )
-    if needs.smallest_eigenvalue > -1.0:
+    if needs.smallest_eigenvalue > -1.0 and network.is_symmetric:
+        least = network.smallest_eigenvalue
+        remedy = "lazy weights, which keep it from falling below 0" if needs.smallest_eigenvalue < 0 else "(W + I) / 2"
         require(
-            network.smallest_eigenvalue > needs.smallest_eigenvalue + 1e-9,  # not above it by rounding alone
+            least > needs.smallest_eigenvalue + 1e-9,  # not above it by rounding alone
             f"{method.name} needs the smallest eigenvalue of W above {needs.smallest_eigenvalue:.3g}; {network.name} "
-            f"has {network.smallest_eigenvalue:.3g}: use lazy weights, which keep it above 0",
+            f"has {least if abs(least) > 1e-9 else 0:.3g}: use {remedy}",
         )
     require(
         network.period == 1 or not needs.static,

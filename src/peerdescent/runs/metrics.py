@@ -221,5 +221,7 @@ def measure(metrics: Sequence[Metric], seen: Snapshot) -> dict[str, float]:
             row[one.name] = _number(one.function(seen))
         except Exception as error:
             error.add_note(f"in metric {one.name!r}, at step {seen.step}")
+            if isinstance(error, TypeError) and "positional argument" in str(error):
+                error.add_note("it is called with (x_mean, x, problem); with a model, if made by metric(f, model=True)")
             raise
     return row
