@@ -113,9 +113,12 @@ def torment(name: str, kills: int, seed: int) -> tuple[int, int, int, int]:
     """Kills, results, results that equal the unbroken one, and temporary files that were left."""
     command, rng, home = COMMANDS[name], random.Random(seed), Path(tempfile.mkdtemp())
     whole = home / "whole"
-    clock = time.monotonic()
-    assert attempt([*command.begin, "--out", str(whole)], None, rng) == 0, f"{name} fails by itself"
-    length, expected = time.monotonic() - clock, read_in_child(command.result, whole)
+    for _ in range(2):  # the first time its programs are compiled
+        shutil.rmtree(whole, ignore_errors=True)
+        clock = time.monotonic()
+        assert attempt([*command.begin, "--out", str(whole)], None, rng) == 0, f"{name} fails by itself"
+        length = time.monotonic() - clock
+    expected = read_in_child(command.result, whole)
     done, results, same, stray = 0, 0, 0, 0
     while done < kills:
         folder = home / "broken"

@@ -41,3 +41,19 @@ def test_a_write_that_fails_leaves_the_former_file_alone(tmp_path, monkeypatch, 
 def test_a_folder_that_is_gone_is_named(tmp_path):
     with pytest.raises(OSError, match=r"cannot write: No such file or directory: .*gone/a.txt"):
         files.write(tmp_path / "gone" / "a.txt", b"")
+
+
+def test_what_a_killed_process_was_writing_is_removed(tmp_path):
+    """The folder may even have nothing else in it yet."""
+    home = tmp_path / "runs"
+    (home / "inner").mkdir(parents=True)
+    left = [home / ".peerdescent-.peerdescent-abcdefgh"]
+    left[0].touch()
+    (home / "inner").rmdir()
+    files.claim(home)
+    (home / "inner").mkdir()
+    left.append(home / "inner" / ".peerdescent-trace.csv-abcdefgh")
+    left[1].touch()
+    with files.alone(home):
+        assert not any(path.exists() for path in left)
+    assert (home / files.MARK).is_file()

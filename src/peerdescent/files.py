@@ -17,6 +17,8 @@ except ImportError:  # not on Windows
 
 MARK = ".peerdescent"
 """The file that says that a folder is for results of this package."""
+TEMPORARY = ".peerdescent-"
+"""How the names of files begin that are being written."""
 TEXT = b"Results of peerdescent. Files of its names are replaced without asking.\n"
 
 
@@ -33,7 +35,7 @@ def claim(folder: Path, force: bool = False) -> Path:
     require(not folder.is_file(), f"{folder} is a file: give a folder")
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / MARK).is_file():
-        found = sorted(path.name for path in folder.iterdir())
+        found = sorted(path.name for path in folder.iterdir() if not path.name.startswith(TEMPORARY))
         shown = ", ".join([*found[:3], *["..."][: len(found) - 3]])
         require(
             force or not found,
@@ -72,6 +74,8 @@ def alone(folder: Path) -> Iterator[Path]:
         except OSError:  # some file systems have no locks
             pass
         _HELD.add(path)
+        for left in folder.rglob(f"{TEMPORARY}*"):  # by a process that was killed
+            left.unlink(missing_ok=True)
         yield folder
     finally:
         _HELD.discard(path)
@@ -84,7 +88,7 @@ def write(path: Path, content: bytes) -> None:
     A write that fails, by a full disk for example, leaves the former file and nothing else.
     """
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY}{path.name}-")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
