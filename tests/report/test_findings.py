@@ -441,3 +441,9 @@ def test_a_network_of_very_many_links_is_not_drawn(tmp_path):
     page = report.write(tmp_path)
     assert "complete, 80 nodes, equal weights, λ = 0. It has too many links for a drawing." in words(page)
     assert page.stat().st_size < 5.5e6
+
+
+def test_what_was_interrupted_is_not_the_best(tmp_path):
+    trace("dsgd", losses=[1, 0.1], status=Status.interrupted).save(tmp_path / "a")
+    trace("d2", losses=[1, 0.5]).save(tmp_path / "b")
+    assert findings.best(findings.grouped(findings.runs(tmp_path))).label == "d2"

@@ -107,11 +107,11 @@ def trace(frame: pd.DataFrame, width: int, own: Sequence[Metric] = ()) -> Table:
 
 
 def comparison(frame: pd.DataFrame, width: int) -> Table:
-    """A table with one row per method; the smallest loss is marked."""
+    """A table with one row per method; the smallest loss of those that are done is marked."""
     left_out = {"step", "tracking", "compile_seconds", *(c for c, least in WIDE.items() if width < least)}
     columns = [str(c) for c in frame.columns if c not in left_out]
     shown = table(*columns, numbers=columns[1:-1], gap=_gap(width))
-    losses = frame["loss"].where(frame["status"] != "diverged")
+    losses = frame["loss"].where(frame["status"] == "done")
     for row, best in zip(frame.to_dict("records"), losses == losses.min(), strict=True):
         cells = {c: cell(c, row[c]) for c in columns}
         cells["loss"] += " *" if best else "  "

@@ -102,8 +102,9 @@ class Group:
 
 
 def best(groups: Iterable[Group]) -> Group | None:
-    """The group with the smallest mean of the last loss, of those that did not diverge."""
-    whole = [group for group in groups if not group.diverged and math.isfinite(group.final("loss").mean())]
+    """The group with the smallest mean of the last loss, of those whose runs are all done, as for sweeps."""
+    done = [group for group in groups if all(run.summary["status"] == "done" for run in group.runs)]
+    whole = [group for group in done if math.isfinite(group.final("loss").mean())]
     return min(whole, key=lambda group: float(group.final("loss").mean()), default=None)
 
 
