@@ -148,7 +148,10 @@ def _fill(
         fleet = fleet_for([member for _, member in members], problem, network, start, dtype)
         first = float(fleet.evaluate(start.mean(axis=0, keepdims=True))[0][0])
     workers = _cores() if jax.default_backend() == "cpu" else 1
-    pieces = fleet.pieces(workers) if members else []
+    # Rounding depends on what is computed together. So a sweep that continues has the same pieces as one that was not
+    # interrupted, and runs those again that lack a result.
+    missing = {k for k, (one, _) in enumerate(members) if not table.has(one)}
+    pieces = [piece for piece in (fleet.pieces(workers) if members else []) if missing & set(piece.ravel().tolist())]
     alive = np.ones(len(members), dtype=bool)
     bar, ended = choose(progress), SimpleQueue[_End]()
 
@@ -162,8 +165,9 @@ def _fill(
         with contextlib.suppress(Empty):
             while True:
                 end = ended.get_nowait()
-                table.fill(members[end.member][0], *end[1:])
-                some = True
+                if end.member in missing:
+                    table.fill(members[end.member][0], *end[1:])
+                    some = True
         return some
 
     pool, saved = ThreadPoolExecutor(workers), 0.0

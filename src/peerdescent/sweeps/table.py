@@ -86,10 +86,12 @@ class Rows:
         return min((float(row["loss"]) for row in rows if row["status"] == Status.done), default=float("nan"))
 
     def members(self) -> list[tuple[tuple[int, int], Member]]:
-        """The configurations that have no result yet."""
-        left = [one for key, one in self.first.items() if key not in self.store.rows]
-        chosen = [self.configurations[k] for k, _ in left]
-        return [(one, Member(own.method, one[1], own.marks)) for one, own in zip(left, chosen, strict=True)]
+        """All configurations; none if all have results."""
+        if all(key in self.store.rows for key in self.first):
+            return []
+        every = list(self.first.values())
+        chosen = [self.configurations[k] for k, _ in every]
+        return [(one, Member(own.method, one[1], own.marks)) for one, own in zip(every, chosen, strict=True)]
 
     def fill(self, one: tuple[int, int], steps: int, status: Status, losses: list[float], norm: float) -> None:
         """Set the result of a configuration; the last of the losses is that of its last step."""
