@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import random
@@ -25,13 +26,14 @@ TOKENS = [b"", b"\0", b"\n", b",", b":", b"[", b"]", b"=", b"*", b'"', b"-", b"n
 TOKENS += [b"\x00\x00\x08\x03", b"PK\x01\x02", b"0,1,2\n", b"1 1:1\n", b"a,b,y\n", b"nodes = 3\n", b"alpha=0.5"]
 
 
-_HOME = tempfile.TemporaryDirectory(prefix="peerdescent-fuzz-")
+_HOME = tempfile.mkdtemp(prefix="peerdescent-fuzz-")
+atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
 
 
 @cache
 def home() -> Path:
     """A folder for the files; its cache is a file, so that nothing is cached."""
-    folder = Path(_HOME.name)
+    folder = Path(_HOME)
     (folder / "cache").write_text("")
     return folder
 
