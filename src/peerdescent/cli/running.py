@@ -238,10 +238,8 @@ def _checkpoint(selector: str, options: Options, place: Path, process: int, resu
     from peerdescent.runs import checkpoint
 
     own = place / "checkpoint"
-    if registry.ENGINES[options.engine].processes:
+    if registry.ENGINES[options.engine].processes or process:
         own /= f"rank-{process}"
-    elif process:
-        own /= f"process-{process}"
     if resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
         checkpoint.check(own)
     else:  # what an earlier run left is removed before anything is written, so that nothing is of two runs
