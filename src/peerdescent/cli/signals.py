@@ -15,12 +15,13 @@ GRACE = 10.0
 
 
 class _Stop:
-    """What has arrived so far."""
+    """What has arrived so far in a command."""
 
-    def __init__(self) -> None:
-        self.last = float("-inf")
-        self.writing = 0
-        self.pending = False
+    last, writing, pending = float("-inf"), 0, False
+
+    def reset(self) -> None:
+        """Begin another command."""
+        self.last, self.writing, self.pending = float("-inf"), 0, False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal: raise KeyboardInterrupt, but not while files are written, nor soon after another one."""
@@ -40,7 +41,7 @@ def handled() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _stop.__init__()  # type: ignore[misc]
+    _stop.reset()
     before = {number: signal.getsignal(number) for number in STOPPING}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
