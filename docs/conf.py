@@ -8,8 +8,10 @@ from typing import Any
 from docutils.nodes import SkipNode
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
 
 import peerdescent
+from peerdescent import methods
 
 project = "peerdescent"
 author = "The peerdescent developers"
@@ -82,7 +84,20 @@ def skip_field(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options:
     return True if (getattr(obj, "__doc__", "") or "").startswith("Alias for field number") else None
 
 
+class Hyperparameters(SphinxDirective):
+    """A table of the hyperparameters of all estimators and fusions, as they are declared."""
+
+    def run(self) -> list[Any]:
+        lines = ["| part | hyperparameter | default | what it may be, and what `tune` tries on the paper's grid |"]
+        lines.append("|---|---|---|---|")
+        for name, part in {**methods.estimators.ESTIMATORS, **methods.fusions.FUSIONS}.items():
+            for own, about in methods.parameters.declared(part).items():
+                lines.append(f"| `{name}` | `{own}` | {about.default} | {about} |")
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
 def setup(app: Sphinx) -> None:
+    app.add_directive("hyperparameters", Hyperparameters)
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
     # One before napoleon, the other after it.
     app.connect("autodoc-process-docstring", untyped_returns, priority=400)

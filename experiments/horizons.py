@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from peerdescent.runs.statistics import ranking
+
 METHODS = ("gt-hsgd-strict", "gt-hsgd", "gt-dsgd", "d-get", "d-spider-sfo")
 HORIZONS = {5: "loss@5", 10: "loss@10", 30: "loss"}
 
@@ -24,9 +26,8 @@ def main() -> None:
     for folder in map(Path, sys.argv[1:]):
         for line in METHODS:
             table = pd.read_csv(folder / line / "sweep.csv")
-            done = table[table["status"] == "done"]
             for epochs, column in HORIZONS.items():
-                best = done.nsmallest(1, column).iloc[0]
+                best = table.iloc[ranking(table[column], table["status"] == "done")[0]]
                 row = {"data": folder.name, "line": line, "configurations": len(table), "epochs": epochs}
                 rows.append(row | {"loss": f"{best[column]:.6f}", "method": best["method"]})
     found = pd.DataFrame(rows)

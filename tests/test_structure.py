@@ -3,12 +3,16 @@
 import ast
 import importlib
 import pkgutil
+import re
 
 import pytest
 
 import peerdescent
 from children import SOURCE
 from peerdescent.engines.registry import ENGINES
+from peerdescent.methods.estimators import ESTIMATORS
+from peerdescent.methods.fusions import FUSIONS
+from peerdescent.methods.parameters import declared
 
 PACKAGES = ["peerdescent", *(m.name for m in pkgutil.walk_packages(peerdescent.__path__, "peerdescent.") if m.ispkg)]
 
@@ -48,3 +52,38 @@ def test_neither_runs_nor_the_command_line_know_an_engine_by_name(place):
 def test_mentions_are_seen():
     tree = ast.parse('from peerdescent.engines.stacked import Stacked\nx = "debug"\n"a debug engine"')
     assert mentions(tree) == {"peerdescent.engines.stacked", "debug"}
+
+
+HYPERPARAMETERS = {name for part in (*ESTIMATORS.values(), *FUSIONS.values()) for name in declared(part)}
+VERBS = {"batch", "period"}
+"""Names that are arguments of verbs as well, and so stand in every engine."""
+ABOUT_ONE_METHOD = ("theory", "cli/theory.py")
+"""Theorem 1 and Corollary 1 are about the numbers of GT-HSGD."""
+
+
+def hyperparameters(tree: ast.AST) -> set[str]:
+    """The hyperparameters that a module refers to: as text, keyword or attribute, or inside a selector."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            selector = re.fullmatch(r"[\w*-]+\[(.*)\]", node.value)
+            found |= {node.value} | set(re.findall(r"(\w+)=", selector[1] if selector else ""))
+        elif isinstance(node, ast.keyword | ast.arg):
+            found.add(str(node.arg))
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+    return found & (HYPERPARAMETERS - VERBS)
+
+
+@pytest.mark.parametrize("place", sorted(SOURCE.glob("peerdescent/**/*.py")), ids=lambda p: p.stem)
+def test_only_parts_and_named_methods_know_a_hyperparameter_by_name(place):
+    name = place.relative_to(SOURCE / "peerdescent").as_posix()
+    if name.startswith(ABOUT_ONE_METHOD) or name in {f"methods/{own}.py" for own in ("estimators", "fusions", "named")}:
+        return
+    opacity = {"alpha"} if name.startswith("figures/") else set()  # of matplotlib
+    assert not hyperparameters(ast.parse(place.read_text())) - opacity
+
+
+def test_hyperparameters_are_seen():
+    tree = ast.parse("f(beta=1); x.kappa; y['eta']; parse('gt-hsgd[batch=1,initial_batch=3]'); batch(1)")
+    assert hyperparameters(tree) == {"beta", "kappa", "eta", "initial_batch"}

@@ -11,7 +11,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
@@ -38,10 +38,25 @@ def _option(
     least: int | None = None,
     most: int | None = None,
     shown: str | None = None,
+    parser: Callable[[str], Any] | None = None,
 ) -> Any:
     shown = shown if shown is not None else "" if default is None or default is False else str(default)
     about = {"panel": panel, "help": text, "choices": choices, "least": least, "most": most, "shown": shown}
-    return field(default=default, metadata=about)
+    return field(default=default, metadata=about | {"parser": parser})
+
+
+def label(text: str) -> int | str:
+    """A class, or a column: a whole number, or a name.
+
+    >>> label("3"), label(" odd ")
+    (3, 'odd')
+    """
+    return int(text) if re.fullmatch(r"\s*[-+]?\d+\s*", text) else text.strip()
+
+
+def labels(text: str) -> tuple[int | str, ...]:
+    """Several classes, as in `1,3,5`."""
+    return tuple(map(label, text.split(",")))
 
 
 @dataclass(frozen=True)
@@ -49,7 +64,7 @@ class Options:
     """The options of `peerdescent run` and `compare`, without the methods.
 
     The metadata of a field: its `help` text, the `panel` of the help page that shows it, the `choices` or the `least`
-    and `most` that it allows, and the default as `shown` on the help page.
+    and `most` that it allows, the default as `shown` on the help page, and the `parser` of a flag that is not plain.
 
     >>> Options(topology="ring", nodes=8).nodes
     8
@@ -58,11 +73,13 @@ class Options:
     data: str = _option("digits", "Data", "A named set (see `list data`), or a LIBSVM, CSV or NPZ file.")
     data_dir: Path | None = _option(None, "Data", "Folder to look for data in.")  # noqa: RUF009
     rows: int | None = _option(None, "Data", "Keep that many rows, chosen by the seed.", least=1, shown="all")
-    positive: str | None = _option(None, "Data", "Classes counted as +1, as in 1,3,5.", shown="the set's own")
-    target: str | None = _option(None, "Data", "Label column of a CSV, by name or number.", shown="the last")
-    header: str | None = _option(
-        None, "Data", "Whether the first line of a CSV has names.", choices=("yes", "no"), shown="if it has text"
+    positive: tuple[int | str, ...] | None = _option(
+        None, "Data", "Classes counted as +1, as in 1,3,5.", shown="the set's own", parser=labels
     )
+    target: int | str | None = _option(
+        None, "Data", "Label column of a CSV, by name or number.", shown="the last", parser=label
+    )
+    header: bool | None = _option(None, "Data", "Whether the first line of a CSV has names.", shown="if it has text")
     partition: str = _option(
         "uniform",
         "Data",
@@ -164,8 +181,13 @@ def _typed(name: str, value: Any, shown: str) -> Any:
         listed = isinstance(value, list) and all(isinstance(item, str) for item in value)
         require(listed, f'{shown}: must be a list of texts, as in ["dsgd", "gt-hsgd[alpha=0.5]"]')
         return value
-    if name == "positive":  # a list reads better in a file, and a class may be a number
-        return ",".join(map(str, value if isinstance(value, list) else [value]))
+    if name in ("positive", "target"):
+        if name == "positive" and isinstance(value, str):
+            return labels(value)
+        listed = value if isinstance(value, list) and name == "positive" else [value]
+        good = len(listed) > 0 and all(type(item) in (int, str) for item in listed)
+        require(good, f"{shown}: must be {'classes, as in [1, 3]' if name == 'positive' else 'a name or a number'}")
+        return tuple(listed) if name == "positive" else value
     kind = KINDS.get(name, str)
     accepted = {float: (float, int), Path: (str,)}.get(kind, (kind,))
     require(type(value) in accepted, f"{shown}: must be {_WORDS[kind]}")
@@ -200,9 +222,9 @@ def build(options: Options, node: int | None = None) -> tuple[problems.Problem, 
         data_dir=options.data_dir,
         rows=options.rows,
         seed=seed,
-        positive=options.positive and [_class(text) for text in options.positive.split(",")],
-        target=-1 if options.target is None else _class(options.target),
-        header=None if options.header is None else options.header == "yes",
+        positive=options.positive,
+        target=-1 if options.target is None else options.target,
+        header=options.header,
     )
     partition = data.partition(options.nodes, by=options.partition, seed=seed, concentration=options.concentration)
     network = networks.Network(networks.topology.build(options.topology, options.nodes), options.weights)
@@ -210,10 +232,6 @@ def build(options: Options, node: int | None = None) -> tuple[problems.Problem, 
         return problems.logistic(partition, options.strength, options.regulariser), network
     own = problems.logistic(partition.only(node), options.strength, options.regulariser)
     return replace(own, nodes=partition.nodes, samples=float(partition.sizes.mean()), held=node), network
-
-
-def _class(text: str) -> int | str:
-    return int(text) if re.fullmatch(r"\s*[-+]?\d+\s*", text) else text.strip()
 
 
 def text(options: Options, **methods: str | list[str]) -> str:
@@ -226,7 +244,8 @@ def text(options: Options, **methods: str | list[str]) -> str:
     for each in fields(Options):
         value = getattr(options, each.name)
         if value is not None and each.metadata["panel"] != "Output":
-            values[each.name.replace("_", "-")] = str(value) if isinstance(value, Path) else value
+            plain = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+            values[each.name.replace("_", "-")] = plain
     return tomli_w.dumps(values)
 
 

@@ -46,13 +46,19 @@ def test_what_is_written_is_what_is_read(data, folder, method, strength, steps):
 
 
 def test_lists_of_methods_and_classes_are_read_back():
-    options = config.settle({}, {"positive": '1,3,odd "one"'})
+    options = config.settle({}, {"positive": (1, 3, 'odd "one"')})
     config.write(Path("c.toml"), options, methods=["dsgd", "gt-hsgd[alpha=0.5]"])
     values = config.read("c.toml", "methods")
     assert values.pop("methods") == ["dsgd", "gt-hsgd[alpha=0.5]"]
     assert config.settle(values, {}) == options
     Path("c.toml").write_text("positive = [1, 3]")
-    assert config.read("c.toml", "method") == {"positive": "1,3"}
+    assert config.read("c.toml", "method") == {"positive": (1, 3)}
+    Path("c.toml").write_text('positive = "1,odd"\ntarget = "y"')
+    assert config.read("c.toml", "method") == {"positive": (1, "odd"), "target": "y"}
+    for wrong in ("positive = []", "positive = [1.5]", "target = [1]", "target = true"):
+        Path("c.toml").write_text(wrong)
+        with pytest.raises(ValueError, match="must be"):
+            config.read("c.toml", "method")
 
 
 def test_where_output_goes_is_not_written():

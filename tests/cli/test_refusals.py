@@ -34,7 +34,7 @@ BAD = {
     "run dsgd --nodes 1000000 --rows 200": "1000000 nodes cannot share 200 rows",
     "run dsgd --data synthetic-10000000x10000000": "10,000,000 features would take about 7,450,582 GiB, and there",
     "run dsgd --data synthetic-1x1" + "0" * 100: "GiB of memory: make fewer rows or features",
-    "run dsgd --header yes": "--header True is for .csv files",
+    "run dsgd --header": "--header True is for .csv files",
     "run dsgd --target y": "--target 'y' is for .csv files",
     "network ring --nodes 1000000000": "a network of 1,000,000,000 nodes would take about 931 GiB, and there are ",
     "network ring --nodes 1" + "0" * 400: "GiB of memory: use fewer nodes",
@@ -161,7 +161,7 @@ def test_config_has_absolute_paths_of_data(peer):
     assert peer("run", "--resume", "--data", "./x.csv", "--steps", "3", "--out", "a", "--quiet").code == 0
 
 
-@pytest.mark.parametrize(("flags", "rows"), [("--header yes --target 0", 4), ("--header no --target 0", 5)])
+@pytest.mark.parametrize(("flags", "rows"), [("--header --target 0", 4), ("--no-header --target 0", 5)])
 def test_header_and_target(peer, flags, rows):
     Path("x.csv").write_text("0,1,2\n1,5,6\n0,7,9\n1,8,3\n0,7,7\n")
     command = f"run dsgd --data x.csv {flags} --nodes 2 --steps 1 --quiet"

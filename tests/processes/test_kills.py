@@ -5,6 +5,10 @@ from __future__ import annotations
 import children
 
 
+OPTIMISED = True
+"""The runs are long."""
+
+
 def test_kills_lose_nothing():
     script = children.TESTS.parent / "experiments" / "kills.py"
     done = children.python(script, "run", "--kills", "3", limit=200)

@@ -6,7 +6,9 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -218,6 +220,26 @@ def test_a_silent_rank_is_named_within_the_time_limit(tmp_path):
         codes, said = started.wait(40, but=(2,))
     assert codes == [3, 3, None, 3], said
     assert_lost(said, 2, "did not answer within 4 s")
+
+
+def test_a_silent_listener_in_the_place_of_the_others_is_left_within_the_time_limit():
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as children:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        host, _, port = address.partition(":")
+        ways = {
+            "processes": {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": host, "MASTER_PORT": port},
+            "sharded": {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"},
+        }
+        started = []
+        for engine, variables in ways.items():
+            words = [sys.executable, "-m", "peerdescent", "run", "dsgd", "--engine", engine]
+            variables = {**os.environ, **variables, "PEERDESCENT_TIMEOUT": "1"}
+            started.append(children.enter_context(spawn(words, env=variables)))
+        for own in started:
+            _, said = own.communicate(timeout=60)
+            assert own.returncode == 3
+            assert f"could not meet the others within 1 s: {address} does not answer" in said
+            assert "Traceback" not in said
 
 
 def test_ranks_of_different_runs_are_told_apart(told):

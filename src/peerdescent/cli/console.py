@@ -111,9 +111,11 @@ def comparison(frame: pd.DataFrame, width: int) -> Table:
     left_out = {"step", "tracking", "compile_seconds", *(c for c, least in WIDE.items() if width < least)}
     columns = [str(c) for c in frame.columns if c not in left_out]
     shown = table(*columns, numbers=columns[1:-1], gap=_gap(width))
-    losses = frame["loss"].where(frame["status"] == "done")
-    for row, best in zip(frame.to_dict("records"), losses == losses.min(), strict=True):
-        cells = {c: cell(c, row[c]) for c in columns}
+    from peerdescent.runs.statistics import ranking
+
+    first = ranking(frame["loss"], frame["status"] == "done")[:1]
+    for place, row in enumerate(frame.to_dict("records")):
+        best, cells = place in first, {c: cell(c, row[c]) for c in columns}
         cells["loss"] += " *" if best else "  "
         style = "bold green" if best else "red" if row["status"] == "diverged" else None
         shown.add_row(*cells.values(), style=style)

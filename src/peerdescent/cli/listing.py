@@ -43,8 +43,10 @@ def _methods() -> Table:
     shown = console.table("method", "estimator*fusion", "parameters", "source")
     shown.columns[1].no_wrap = True
     for name, entry in methods.METHODS.items():
-        made = "*".join(type(part).__name__.replace("_", "-") for part in entry.build().parts)
-        shown.add_row(name, made, _parameters(entry.build), entry.citation)
+        built = entry.build()
+        made = "*".join(type(part).__name__.replace("_", "-") for part in built.parts)
+        values = ", ".join(f"{name}={built.parameters[name]}" for name in entry.parameters)
+        shown.add_row(name, made, values, entry.citation)
     shown.caption = "Any estimator*fusion is a method, as in 'hybrid*exact-diffusion[alpha=0.5]'."
     return shown
 
@@ -60,7 +62,8 @@ def _fusions() -> Table:
 def _parts(kind: str, parts: dict[str, Any]) -> Table:
     shown = console.table(kind, "parameters", "what")
     for name, part in parts.items():
-        shown.add_row(name, _parameters(part), " ".join((inspect.getdoc(part) or "").split()))
+        declared = [f"{own}={about.default}: {about}" for own, about in methods.parameters.declared(part).items()]
+        shown.add_row(name, "\n".join(declared), " ".join((inspect.getdoc(part) or "").split()))
     return shown
 
 
@@ -83,10 +86,6 @@ def _engines() -> Table:
     for name, entry in registry.ENGINES.items():
         shown.add_row(name, entry.description)
     return shown
-
-
-def _parameters(function: Any) -> str:
-    return ", ".join(f"{p.name}={p.default}" for p in inspect.signature(function).parameters.values())
 
 
 SECTIONS: dict[Section, Callable[[], Table]] = {

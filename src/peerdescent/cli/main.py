@@ -85,7 +85,8 @@ def _explained(error: Any) -> str:
     if parameter is not None and faults is not None and message.startswith("Input should be "):
         rule = message.removeprefix("Input should be ").partition(",")[0]
         return f"{parameter.opts[-1]} {faults()[0]['input']}: must be {rule}"
-    return str(error.format_message())
+    # The message of a parser of ours says what is wrong by itself.
+    return message if error.message.startswith("Value error, ") else str(error.format_message())
 
 
 def _refuse(reason: str) -> int:

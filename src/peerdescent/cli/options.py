@@ -59,14 +59,19 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
     """The parameter that typer reads for a field. Its default is None, which means that the user did not give it."""
     kind, about = KINDS[option.name], option.metadata
     info = typer.Option(
-        _flag(option.name),
+        _flag(option.name) + (f"/--no-{option.name}" if kind is bool and option.default is None else ""),
         help=about["help"] + (f" [dim]\\[default: {about['shown']}][/dim]" if about["shown"] else ""),
         rich_help_panel=about["panel"],
-        metavar=None if about["choices"] else METAVARS.get(kind),
+        metavar=None
+        if about["choices"]
+        else f"<{about['parser'].__name__}>"
+        if about["parser"]
+        else METAVARS.get(kind),
+        parser=about["parser"],
         min=about["least"],
         max=about["most"],
     )
-    typed: Any = Literal.__getitem__(about["choices"]) if about["choices"] else kind
+    typed: Any = Literal.__getitem__(about["choices"]) if about["choices"] else str if about["parser"] else kind
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[typed | None, info]
     )

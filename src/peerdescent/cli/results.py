@@ -11,6 +11,7 @@ import typer
 from peerdescent import figures, report, runs
 from peerdescent.cli import console
 from peerdescent.errors import require
+from peerdescent.runs.axes import UP, Across
 
 app = typer.Typer()
 
@@ -61,9 +62,9 @@ def plot_command(
     out: Annotated[
         Path, typer.Option("--out", metavar="FILE", help="A .png, .pdf or .svg; it is replaced.", show_default=False)
     ],
-    x: Annotated[str, typer.Option("--x", help="Across: epoch, rounds, bytes, seconds or step.")] = "epoch",
+    x: Annotated[Across, typer.Option("--x", help="The horizontal axis.")] = "epoch",
     y: Annotated[
-        str, typer.Option("--y", help="Up: loss, gap, grad_norm, stationarity, consensus, or a metric of your own.")
+        str, typer.Option("--y", metavar="NAME", help=f"The vertical axis: {', '.join(UP)}, or a metric of your own.")
     ] = "loss",
     heatmap: Annotated[
         Pair | None,

@@ -53,11 +53,14 @@ peerdescent run --config runs/a/config.toml --seed 1 --out runs/b
 peerdescent run --resume --out runs/a --epochs 60
 peerdescent run dsgd --format csv > trace.csv
 
-Over processes, one a node:
-torchrun --nproc-per-node 20 -m peerdescent run gt-hsgd --engine processes --out runs/a
-
-Exit status: 0 done, 1 diverged, 2 bad input, 3 another process is lost, 130 interrupted by Ctrl-C, SIGTERM or SIGHUP \
-(what was recorded is written and shown). A run with --out that was killed continues with --resume, too.""",
+"""
+    + "".join(
+        f"With engine {name}:\n{entry.example.format('peerdescent run gt-hsgd')} --out runs/a\n\n"
+        for name, entry in registry.ENGINES.items()
+        if entry.example
+    )
+    + """Exit status: 0 done, 1 diverged, 2 bad input, 3 another process is lost, 130 interrupted by Ctrl-C, SIGTERM \
+or SIGHUP (what was recorded is written and shown). A run with --out that was killed continues with --resume, too.""",
 )
 @with_options()
 def run_command(
@@ -235,12 +238,13 @@ def _reached(folder: Path) -> int:
 
 def _checkpoint(selector: str, options: Options, place: Path, process: int, resume: bool) -> Path:
     """The folder of this process's checkpoints, for a run that begins or continues in a run folder."""
+    from peerdescent.engines.meeting import attempt
     from peerdescent.runs import checkpoint
 
     own = place / "checkpoint"
     if registry.ENGINES[options.engine].processes or process:
         own /= f"rank-{process}"
-    if resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+    if resume or attempt() > 0:
         checkpoint.check(own)
     else:  # what an earlier run left is removed before anything is written, so that nothing is of two runs
         checkpoint.clear(own)

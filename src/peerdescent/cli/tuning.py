@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,6 +25,49 @@ Finalists = Annotated[
 app = typer.Typer()
 
 
+class Grid:
+    """The value of `--grid`: the name of a grid, or the values in a TOML file, for all methods or for one."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.values: dict[str, Any] = {} if text in sweeps.GRIDS else _values(text)
+
+    def of(self, selector: str) -> str | dict[str, Any]:
+        """The grid of a method: its name, or values by parameter."""
+        if not self.values:
+            return self.text
+        declared = library.parse(selector).declared
+        common = {name: values for name, values in self.values.items() if name in declared}
+        own = {**common, **self.values.get(selector.partition("[")[0], {})}
+        require(bool(own), f"{self.text} has nothing for {selector}: give it values, or a table of that name")
+        return own
+
+    def check(self, selectors: Sequence[str]) -> None:
+        """Refuse a parameter that no method has."""
+        known = {name for selector in selectors for name in library.parse(selector).declared}
+        for name, values in self.values.items():
+            if name not in known and not isinstance(values, dict):
+                raise unknown(f"parameter in {self.text}", name, known)
+
+
+def _values(file: str) -> dict[str, Any]:
+    """The content of a TOML file: numbers or lists of them, or tables of these by method."""
+    if not file.endswith(".toml"):
+        raise unknown("grid", file, [*sweeps.GRIDS, "FILE.toml"])
+    require(Path(file).is_file(), f"no file {file}: give a grid's file, or one of {', '.join(sweeps.GRIDS)}")
+    try:
+        found = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is not TOML: {error}") from None
+    require(bool(found), f"{file} is empty: give it lines such as alpha = [0.1, 1]")
+    tables = [own for own in found.values() if isinstance(own, dict)]
+    common = {name: values for name, values in found.items() if not isinstance(values, dict)}
+    for name, values in [pair for own in (common, *tables) for pair in own.items()]:
+        good = all(isinstance(each, int | float) for each in (values if isinstance(values, list) else [values]))
+        require(good, f"{name} = {str(values)[:60]} in {file}: give numbers, as in {name} = [0.1, 1]")
+    return found
+
+
 @app.command(
     "tune",
     epilog="""[bold]Examples[/bold]
@@ -43,9 +87,14 @@ def tune_command(
         list[str], typer.Argument(metavar="METHOD", help="As for `peerdescent run`.", show_default=False)
     ],
     grid: Annotated[
-        str,
-        typer.Option("--grid", metavar="NAME|FILE.toml", help="The values to try: small, medium, paper, or a file."),
-    ] = "small",
+        Grid,
+        typer.Option(
+            "--grid",
+            metavar="NAME|FILE.toml",
+            parser=Grid,
+            help="The values to try: small, medium, paper, or a file.",
+        ),
+    ] = "small",  # type: ignore[assignment]  # typer parses the default, too
     search: Annotated[
         Literal["grid", "halving"], typer.Option("--search", help="All of them, or the better third thrice.")
     ] = "grid",
@@ -59,27 +108,21 @@ def tune_command(
     """Find the best parameters of one or several methods, at equal gradient cost."""
     import pandas as pd
 
+    from peerdescent.runs.statistics import deviation, mean
+
     options = experiment.settle({}, given)
-    known = {name for selector in methods for name in library.parse(selector).declared}
-    file = _grid_file(grid)
-    for name, values in file.items():
-        if name not in known and not isinstance(values, dict):
-            raise unknown(f"parameter in {grid}", name, known)
+    grid.check(methods)
     out = folder(options)
     with console.waiting(f"loading {options.data}", options.quiet):
         problem, network = experiment.build(options)
     rows = []
     for selector in methods:
-        common = {name: values for name, values in file.items() if not isinstance(values, dict)}
-        shared = {name: values for name, values in common.items() if name in library.parse(selector).declared}
-        own = {**shared, **file.get(selector.partition("[")[0], {})} if file else grid
-        require(bool(own), f"{grid} has nothing for {selector}: give it values, or a table of that name")
         assert options.epochs is not None
         found = sweeps.tune(
             selector,
             problem,
             network,
-            grid=own,
+            grid=grid.of(selector),
             search=search,
             epochs=options.epochs,
             seed=options.seed,
@@ -95,8 +138,8 @@ def tune_command(
                 "configurations": len(found.table),
                 "diverged": int((found.table["status"] == "diverged").sum()),
                 "loss": found.loss,
-                "fresh_loss": float(found.fresh["loss"].mean()),
-                "deviation": float(found.fresh["loss"].std()),
+                "fresh_loss": float(mean(found.fresh["loss"])),
+                "deviation": float(deviation(found.fresh["loss"])),
             }
         )
     if out:
@@ -105,23 +148,3 @@ def tune_command(
     if not options.quiet:
         console.say(f"written to {out}" if out else "nothing was written: add --out DIR for the tables")
     return 0
-
-
-def _grid_file(grid: str) -> dict[str, Any]:
-    """The values of a grid in a TOML file; empty if `grid` is the name of a grid."""
-    if grid in sweeps.GRIDS:
-        return {}
-    if not grid.endswith(".toml"):
-        raise unknown("grid", grid, [*sweeps.GRIDS, "FILE.toml"])
-    require(Path(grid).is_file(), f"no file {grid}: give a grid's file, or one of {', '.join(sweeps.GRIDS)}")
-    try:
-        found = tomllib.loads(Path(grid).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{grid} is not TOML: {error}") from None
-    require(bool(found), f"{grid} is empty: give it lines such as alpha = [0.1, 1]")
-    tables = [own for own in found.values() if isinstance(own, dict)]
-    common = {name: values for name, values in found.items() if not isinstance(values, dict)}
-    for name, values in [pair for own in (common, *tables) for pair in own.items()]:
-        good = all(isinstance(each, int | float) for each in (values if isinstance(values, list) else [values]))
-        require(good, f"{name} = {str(values)[:60]} in {grid}: give numbers, as in {name} = [0.1, 1]")
-    return found

@@ -217,7 +217,7 @@ def _binary(
         chosen = list(positive) if isinstance(positive, Iterable) and not isinstance(positive, str) else [positive]
         require(
             bool(chosen) and all(c in classes for c in chosen) and len(set(chosen)) < len(classes),
-            f"positive={positive!r} must be some, but not all, of the classes of {name}: {shown}",
+            f"positive={chosen!r} must be some, but not all, of the classes of {name}: {shown}",
         )
     elif default:
         chosen = list(default)

@@ -74,11 +74,11 @@ def connect() -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     try:
-        store = _store(rank, world, limit)
+        store = meeting.in_time(lambda: _store(rank, world, limit), "{MASTER_ADDR}:{MASTER_PORT}".format(**os.environ))
         dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=limit)
         if backend == "gloo":  # else its threads would outlive the interpreter
             atexit.register(_leave)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, TimeoutError) as error:
         reason = str(error).splitlines()[0]
         raise PeerLost(f"rank {rank} of {world} could not meet the others within {seconds():g} s: {reason}") from error
 
@@ -94,8 +94,7 @@ def _store(rank: int, world: int, limit: timedelta) -> Any:
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if rank != 0 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         # After a restart the store of `torchrun` still has the keys of the attempt before.
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        return prefixed(f"attempt-{attempt}", kind(host, port, world, is_master=False, timeout=limit))
+        return prefixed(f"attempt-{meeting.attempt()}", kind(host, port, world, is_master=False, timeout=limit))
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
     listener = socket.create_server((host, port), family=family)
     own = kind(

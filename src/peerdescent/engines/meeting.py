@@ -1,9 +1,11 @@
-"""A check that all processes of a run are about to do the same, and the time limit for waiting."""
+"""A check that all processes of a run are about to do the same, and the time limit for waiting for them."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
+import queue
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,6 +26,34 @@ def seconds() -> float:
         value = 0.0
     require(value > 0, f"PEERDESCENT_TIMEOUT = {text!r}: must be a positive number of seconds")
     return value
+
+
+def attempt() -> int:
+    """How often `torchrun` has started this run again; 0 the first time, and without it."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def in_time(meet: Callable[[], Any], address: str) -> Any:
+    """What `meet` returns, or a TimeoutError after the limit: libraries wait for ever for a listener that is silent.
+
+    The thread that waits is left behind, and ends with the process.
+    """
+    results: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            results.put((meet(), None))
+        except BaseException as error:
+            results.put((None, error))
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        found, error = results.get(timeout=seconds() + 1)  # where the library has a limit, that comes first
+    except queue.Empty:
+        raise TimeoutError(f"{address} does not answer") from None
+    if error is not None:
+        raise error
+    return found
 
 
 def is_loopback(host: str) -> bool:

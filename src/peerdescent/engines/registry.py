@@ -19,6 +19,8 @@ class Entry(NamedTuple):
     """Whether it has one process per node, each with the data and the checkpoints of its own node."""
     needs: str = ""
     """A package that it needs and that the default installation does not have."""
+    example: str = ""
+    """How it is started, if not as the others are; `{}` is the command."""
 
 
 ENGINES = {
@@ -28,7 +30,12 @@ ENGINES = {
     ),
     "sharded": Entry("nodes over the devices of a JAX mesh, one or many hosts", "sharded", "Sharded"),
     "processes": Entry(
-        "one process per node, with its own data; started by torchrun", "processes", "Processes", True, "torch"
+        "one process per node, with its own data; started by torchrun",
+        "processes",
+        "Processes",
+        True,
+        "torch",
+        "torchrun --nproc-per-node 20 -m {} --engine processes",
     ),
 }
 DEFAULT = "stacked"

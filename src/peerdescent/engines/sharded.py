@@ -14,6 +14,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -27,11 +28,11 @@ from scipy import sparse
 
 from peerdescent.engines.colouring import Message, colours
 from peerdescent.engines.compiled import FIRST, SECOND, cut_of
-from peerdescent.engines.meeting import is_loopback, seconds
+from peerdescent.engines.meeting import in_time, is_loopback, seconds
 from peerdescent.engines.mixing import Dense, Gather, disagreement, packed
 from peerdescent.engines.program import AXIS
 from peerdescent.engines.stacked import Stacked
-from peerdescent.errors import require
+from peerdescent.errors import PeerLost, require
 from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem
 
@@ -54,13 +55,23 @@ def connect() -> int:
         bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", alone)
         limit = max(1, round(seconds()))
         try:
-            jax.distributed.initialize(
-                num_processes=count, process_id=own, coordinator_bind_address=bind, heartbeat_timeout_seconds=limit
+            join = partial(
+                jax.distributed.initialize,
+                num_processes=count,
+                process_id=own,
+                coordinator_bind_address=bind,
+                heartbeat_timeout_seconds=limit,
+                initialization_timeout=10 * limit,  # where JAX aborts the process
             )
+            in_time(join, address)
         except RuntimeError as error:
             raise ValueError(
                 f"process {own} of {count} cannot join the others: start all of them with one address, and call "
                 f"peerdescent.engines.sharded.connect() before anything else that uses JAX ({error})"
+            ) from error
+        except TimeoutError as error:
+            raise PeerLost(
+                f"process {own} of {count} could not meet the others within {seconds():g} s: {error}"
             ) from error
         _greet()
     return jax.process_index() if jax.distributed.is_initialized() else 0

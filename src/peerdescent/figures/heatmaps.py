@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from peerdescent.errors import require, unknown
-from peerdescent.sweeps.seeds import levels, parameters, smallest, summary
+from peerdescent.sweeps.seeds import levels, parameters, ranked, smallest, summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,8 +53,7 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss") -> Figure:
     each = summary(table, value)
     (column, across), (row, up) = levels(each[x]), levels(each[y])
     cells, hatched = smallest(each, value, row, column, (len(up), len(across)))
-    done = each.loc[each["done"], value]
-    best = int(done.idxmin()) if len(done) else None
+    best = next(iter(ranked(each, value)), None)
     cell = max(0.7, 0.05 + 0.1 * max(map(len, across)))
     width, height = min(14.0, max(5.5, cell * len(across) + 2)), min(11.0, max(2.6, 0.42 * len(up) + 1.7))
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -70,7 +69,7 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss") -> Figure:
     else:
         others = [name for name in names if name not in (x, y) and each[name].nunique(dropna=False) > 1]
         at = [f"{name}\u00a0=\u00a0{levels(each[name].iloc[[best]])[1][0]}" for name in (x, y, *others)]
-        title = textwrap.fill(f"best {value} {found.min():.6g} at {', '.join(at)}", int(11 * width))
+        title = textwrap.fill(f"best {value} {each[value].iloc[best]:.6g} at {', '.join(at)}", int(11 * width))
         figure.suptitle(title, fontsize=12)
         note = [f"mean of {table['seed'].nunique()} seeds"] if table["seed"].nunique() > 1 else []
         note += [f"smallest over {', '.join(others)}"] if others else []

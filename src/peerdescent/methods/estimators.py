@@ -84,7 +84,7 @@ class hybrid(Part):
 
 
 def _of_an_epoch(length: float, row: Mapping[str, Any], samples: float | None) -> int:
-    """The period of `length` * m / b iterations, with m = `samples` per node and b the batch."""
+    """In epochs, times m/b: the samples per node over the batch."""
     require(samples is not None, "periods are tuned as parts of an epoch, and the problem has none: give a period")
     assert samples is not None
     return max(1, round(length * samples / row["batch"]))

@@ -94,7 +94,7 @@ class exact_diffusion(Part):
 
 
 def _by_step_size(coupling: float, row: Mapping[str, Any], samples: float | None) -> float:
-    """The value of alpha or kappa whose product with eta is `coupling`."""
+    """Divided by eta."""
     return coupling / float(row["eta"])
 
 

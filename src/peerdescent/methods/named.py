@@ -5,6 +5,7 @@ Each function returns a `Method`. Defaults are those of the parts, unless the pa
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -113,6 +114,14 @@ class Entry(NamedTuple):
     build: Callable[..., Method]
     citation: str
 
+    @property
+    def parameters(self) -> list[str]:
+        """The hyperparameters that its function takes."""
+        return list(inspect.signature(self.build).parameters)
+
+
+ALGORITHM_1 = "gt-hsgd[batch=1]"
+"""GT-HSGD as in Algorithm 1; the paper tunes every other batch and is silent on this one."""
 
 METHODS = {
     "dsgd": Entry(dsgd, "Lian et al., NeurIPS 2017"),

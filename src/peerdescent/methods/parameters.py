@@ -103,6 +103,18 @@ class Parameter:
             return f"a finite number {'above' if self.above else 'of at least'} {self.low:g}{none}"
         return f"a finite number{f' of at most {self.high:g}' if self.high < math.inf else ''}{none}"
 
+    def __str__(self) -> str:
+        """What is declared, in words: the range, the role, and the values that are tuned over.
+
+        >>> print(size(1, tuned={"paper": (1, 4), "medium": (1, 4), "small": (1,)}).metadata["parameter"])
+        a whole number of at least 1; tuned over 1, 4
+        """
+        values = [f"{value:g}" for value in self.tuned.get(GRIDS[0], ())]
+        tried = ", ".join(values) if len(values) <= 12 else f"{len(values)} values, {values[0]} to {values[-1]}"
+        how = self.scaled and (self.scaled.__doc__ or "Scaled.")
+        about = f" ({how[0].lower()}{how[1:].rstrip('.')})" if how else ""
+        return "; ".join(filter(None, [self.range, self.role, values and f"tuned over {tried}{about}"]))
+
     def check(self, name: str, value: Any) -> None:
         """Refuse a value outside the range. Values that are not known yet, such as traced ones, are not checked."""
         if not is_known(value) or (value is None and self.optional):

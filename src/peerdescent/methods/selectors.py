@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from typing import Any
 
@@ -30,7 +29,7 @@ def parse(selector: str) -> Method:
         if name not in METHODS:
             raise unknown("method", name, [*METHODS, "estimator*fusion"])
         build, settled = METHODS[name].build, METHODS[name].build().parameters
-        known = list(inspect.signature(build).parameters)
+        known = METHODS[name].parameters
         # str(method) also has the parameters that the named method fixes. They are accepted if unchanged.
         for key in [key for key in values if key in settled and key not in known]:
             given = values.pop(key)

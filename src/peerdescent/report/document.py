@@ -26,6 +26,7 @@ from peerdescent.methods import METHODS
 from peerdescent.networks import Network, topology
 from peerdescent.report import findings, page
 from peerdescent.runs.bands import HORIZONTAL, VERTICAL
+from peerdescent.runs.statistics import deviation, mean
 
 if TYPE_CHECKING:
     from peerdescent.report.findings import Group, Run, Sweep
@@ -151,9 +152,9 @@ def _lead(groups: Sequence[Group], sweeps: Sequence[Sweep]) -> str:
         winner = findings.best(rivals)
         if winner and len(rivals) > 1:
             on = f" on {problem}" if len(problems) > 1 else ""
-            mean = f", the mean over {len(winner.runs)} seeds" if len(winner.runs) > 1 else ""
+            over = f", the mean over {len(winner.runs)} seeds" if len(winner.runs) > 1 else ""
             loss = _mean(winner.final("loss"), VERTICAL["loss"].format)
-            text += f" Smallest final loss{on}: {winner.label} with {loss}{mean}."
+            text += f" Smallest final loss{on}: {winner.label} with {loss}{over}."
     gone = sum(group.diverged for group in groups)
     return text + (f" {_count(gone, 'run')} diverged." if gone else "")
 
@@ -174,7 +175,7 @@ def _ends(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, A
     spent = [metric for name, metric in HORIZONTAL.items() if name != "step"]
 
     def rank(group: Group) -> tuple[int, bool, float]:
-        loss = group.final("loss").mean()
+        loss = float(mean(group.final("loss")))
         return problems.index(group.problem), group.diverged > 0, loss if math.isfinite(loss) else math.inf
 
     ranked = sorted(groups, key=rank)
@@ -204,16 +205,16 @@ def _status(group: Group) -> Cell:
 
 def _mean(values: np.ndarray, form: str) -> str:
     """The mean in a metric's format, or a dash without one."""
-    mean = float(values.mean())
-    if not math.isfinite(mean):
-        return "∞" if mean == math.inf else "–"
-    return EngFormatter("B", places=1)(mean) if form == "B" else format(mean, form)
+    known = float(mean(values))
+    if not math.isfinite(known):
+        return "∞" if known == math.inf else "–"
+    return EngFormatter("B", places=1)(known) if form == "B" else format(known, form)
 
 
 def _both(values: np.ndarray, form: str) -> Cell:
     """The mean, and the sample deviation if there is one."""
-    known = len(values) > 1 and np.isfinite(values).all()
-    return _mean(values, form), f"± {values.std(ddof=1):.2g}" if known else ""
+    spread = deviation(values)
+    return _mean(values, form), f"± {spread:.2g}" if np.isfinite(spread) else ""
 
 
 def _sweeps(sweeps: Sequence[Sweep]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from peerdescent.errors import require
 from peerdescent.runs import checkpoint
 from peerdescent.runs.bands import HORIZONTAL, VERTICAL, add_gap, band, quantities
 from peerdescent.runs.metrics import METRICS, Metric
+from peerdescent.runs.statistics import mean, ranking
 from peerdescent.runs.trace import Trace
 from peerdescent.sweeps import seeds
 
@@ -103,9 +104,10 @@ class Group:
 
 def best(groups: Iterable[Group]) -> Group | None:
     """The group with the smallest mean of the last loss, of those whose runs are all done, as for sweeps."""
-    done = [group for group in groups if all(run.summary["status"] == "done" for run in group.runs)]
-    whole = [group for group in done if math.isfinite(group.final("loss").mean())]
-    return min(whole, key=lambda group: float(group.final("loss").mean()), default=None)
+    known = list(groups)
+    done = [all(run.summary["status"] == "done" for run in group.runs) for group in known]
+    first = ranking([mean(group.final("loss")) for group in known], done)[:1]
+    return known[first[0]] if first else None
 
 
 def runs(folder: Path) -> list[Run]:
@@ -249,7 +251,7 @@ def _sweep(folder: Path, file: Path) -> Sweep:
     described = file.with_name("sweep.json")
     about = _json(described) if described.is_file() else {}
     each = seeds.summary(table)
-    finished = each.loc[each["done"], "loss"]
+    first = next(iter(seeds.ranked(each)), None)
     return Sweep(
         place=file.parent.relative_to(folder).as_posix(),
         method=str(about.get("method", table["method"].iloc[0])).split("[")[0],
@@ -259,14 +261,17 @@ def _sweep(folder: Path, file: Path) -> Sweep:
         configurations=len(each),
         rows=len(table),
         diverged=int(each["diverged"].sum()),
-        best=seeds.best(table) if len(finished) else None,
-        loss=float(finished.min()),
-        heat=_heat(each, seeds.parameters(table)),
+        best=None if first is None else seeds.configuration(each, first),
+        loss=math.nan if first is None else float(each["loss"].iloc[first]),
+        heat=_heat(each, seeds.parameters(table), first),
     )
 
 
-def _heat(each: pd.DataFrame, parameters: Sequence[str]) -> dict[str, Any] | None:
-    """The smallest loss for all pairs of values of all pairs of hyperparameters; those that vary come first."""
+def _heat(each: pd.DataFrame, parameters: Sequence[str], best: int | None) -> dict[str, Any] | None:
+    """The smallest loss for all pairs of values of all pairs of hyperparameters; those that vary come first.
+
+    `best` is the row of the best configuration, whose levels are marked.
+    """
     varied = [name for name in parameters if each[name].nunique(dropna=False) > 1]
     shown = (varied + [name for name in parameters if name not in varied])[: max(2, len(varied))]
     if len(shown) < 2 or not varied:
@@ -280,7 +285,10 @@ def _heat(each: pd.DataFrame, parameters: Sequence[str]) -> dict[str, Any] | Non
                 ["diverged" if gone else loss for loss, gone in zip(_numbers(line), lost, strict=True)]
                 for line, lost in zip(losses, diverged.tolist(), strict=True)
             ]
-    named = [{"name": name, "levels": names} for name, (_, names) in zip(shown, axes, strict=True)]
+    named = [
+        {"name": name, "levels": names, "best": None if best is None else int(places[best])}
+        for name, (places, names) in zip(shown, axes, strict=True)
+    ]
     return {"parameters": named, "cells": cells}
 
 

@@ -195,7 +195,6 @@ function show() {
         ...labels, type: "heatmap", xgap: 1, ygap: 1,
         hovertemplate: "%{meta[1]} %{y}<br>%{meta[0]} %{x}<br>loss %{z:.6~g}<extra></extra>",
       };
-      const best = cells.findIndex(row => row.includes(least));
       const traces = [
         {...common, z: cells.map(row => row.map(v => typeof v === "number" ? v : null)), colorscale: "Viridis",
          reversescale: true, zmin: least, zmax: most, name: "loss",
@@ -205,8 +204,8 @@ function show() {
          text: cells.map(row => row.map(v => v === "diverged" ? "×" : "")),
          hovertemplate: "%{meta[1]} %{y}<br>%{meta[0]} %{x}<br>diverged<extra></extra>"},
       ];
-      if (best >= 0) traces.push({
-        x: [labels.x[cells[best].indexOf(least)]], y: [labels.y[best]], mode: "markers", hoverinfo: "skip",
+      if (x.best !== null) traces.push({
+        x: [labels.x[x.best]], y: [labels.y[y.best]], mode: "markers", hoverinfo: "skip",
         marker: {symbol: "star", size: 14, color: "#d55e00", line: {color: "#fff", width: 1.5}},
       });
       find("heat").style.height = Math.min(640, 150 + 30 * y.levels.length) + "px";

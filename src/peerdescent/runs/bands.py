@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 import pandas as pd
 
+from peerdescent.runs import statistics
+from peerdescent.runs.axes import UP, Across
 from peerdescent.runs.metrics import METRICS, Metric
 
 GAP = Metric("gap", r"optimality gap $F(\bar{x})-F^*$", "gap F(x̄) − F*", log=True)
 """The loss minus the optimum; `add_gap` computes it if an optimum is known."""
-HORIZONTAL = {name: METRICS[name] for name in ("epoch", "rounds", "bytes", "seconds", "step")}
+HORIZONTAL = {name: METRICS[name] for name in get_args(Across)}
 """The metrics for the horizontal axis."""
-VERTICAL = {name: {**METRICS, "gap": GAP}[name] for name in ("loss", "gap", "grad_norm", "stationarity", "consensus")}
+VERTICAL = {name: {**METRICS, "gap": GAP}[name] for name in UP}
 """The metrics for the vertical axis. They fall in a successful run; a user's own metrics may rise."""
 
 
@@ -46,7 +49,7 @@ class Band:
     @property
     def mean(self) -> np.ndarray:
         """The mean over runs; NaN if a run has no value."""
-        return np.asarray(self.values.mean(axis=0))
+        return statistics.mean(self.values)
 
     @property
     def low(self) -> np.ndarray:
@@ -61,7 +64,7 @@ class Band:
     @property
     def deviation(self) -> np.ndarray:
         """The sample standard deviation, 0 for one run."""
-        return np.asarray(self.values.std(axis=0, ddof=1)) if len(self.values) > 1 else np.zeros(len(self.x))
+        return statistics.deviation(self.values) if len(self.values) > 1 else np.zeros(len(self.x))
 
 
 def band(tables: Sequence[pd.DataFrame], x: str, y: str) -> Band:

@@ -120,16 +120,20 @@ def run(
         stationarity = record.stationarity if isinstance(record, Grid) else True
         recorder = Recorder(machine, problem, costs, dtype, start, identity, own, stationarity)
         agree(_facts(identity, machine.packages, grid), machine.gather)
+        known = recorder.known(earlier, folder)
+        require(
+            known is None or known.end.step <= total,
+            f"the checkpoint in {folder} has {known and known.end.step} steps, and {total} are asked for: give as many "
+            "or more, or another folder",
+        )
+        if known is not None and known is not earlier and known.is_over(total):
+            return known
         bar = choose(False if process else progress)
         bar.begin(method.name, total)
         try:
             recorder.warm_up()
-            if recorder.restore(earlier, folder):
-                require(
-                    recorder.at.step <= total,
-                    f"the checkpoint in {folder} has {recorder.at.step} steps, and {total} are asked for: give as many "
-                    "or more, or another folder",
-                )
+            if known is not None:
+                recorder.restore(known, machine.join if known is not earlier else lambda state: state)
                 if recorder.diverged():
                     return recorder.trace(Status.diverged, f"loss {recorder.loss:g} at step {recorder.step}")
                 grid = [recorder.step, *(step for step in grid if step > recorder.step and step >= recorder.at.step)]

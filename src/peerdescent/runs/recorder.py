@@ -79,10 +79,10 @@ class Recorder:
         self.at = Position(0, None, self.x0[move[1]].copy(), 0.0)
         self.record()
 
-    def restore(self, earlier: Trace | None, folder: Path | None) -> bool:
-        """Continue from an earlier trace or from the newest checkpoint that every process has; False without either.
+    def known(self, earlier: Trace | None, folder: Path | None) -> Trace | None:
+        """What there is of this run: an earlier trace, or the newest checkpoint that every process has, or None.
 
-        If there are both, continue from the one with more steps.
+        If there are both, the one with more steps.
         """
         if earlier is not None:
             self._check_same(earlier)
@@ -94,12 +94,10 @@ class Recorder:
             assert folder is not None
             found = Trace.from_checkpoint(folder, newest)
             self._check_same(found)
-            self._continue(found, self.engine.join)
-        elif earlier is not None:
-            self._continue(earlier, lambda state: state)
-        return bool(self.last.rows)
+            return found
+        return earlier
 
-    def _continue(self, trace: Trace, whole: Callable[[Any], Any]) -> None:
+    def restore(self, trace: Trace, whole: Callable[[Any], Any]) -> None:
         """Continue from a trace; `whole` makes the state of all nodes of the one that the trace has."""
         end = trace.end
         state = None

@@ -130,6 +130,11 @@ class Trace:
             **(self.made or _made()),
         }
 
+    def is_over(self, total: int) -> bool:
+        """Whether nothing is left of a run of `total` steps. That of one process of several is never over."""
+        ended = self.status == Status.diverged or (self.status == Status.done and self.steps == total)
+        return ended and self.position is None and len(self.x) > 0
+
     @property
     def end(self) -> Position:
         """From where the run continues."""

@@ -1,4 +1,3 @@
-from .grids import BATCHES as BATCHES
 from .grids import GRIDS as GRIDS
 from .grids import tuning_grid as tuning_grid
 from .seeds import best as best

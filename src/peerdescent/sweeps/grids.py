@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from peerdescent.errors import require, unknown
-from peerdescent.methods.estimators import BATCHES
 from peerdescent.methods.named import METHODS
 from peerdescent.methods.parameters import GRIDS, Kind
 from peerdescent.methods.selectors import parse
 
-__all__ = ["BATCHES", "GRIDS", "configurations_of", "tuning_grid"]
+__all__ = ["GRIDS", "configurations_of", "tuning_grid"]
 
 
 def configurations_of(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -61,7 +59,7 @@ def tuning_grid(method: str, samples: float | None, size: str = "paper", **fixed
     if size not in GRIDS:
         raise unknown("grid", size, GRIDS)
     built = parse(method)
-    known = inspect.signature(METHODS[method].build).parameters if method in METHODS else built.parameters
+    known = METHODS[method].parameters if method in METHODS else built.parameters
     for name in fixed:
         if name not in known:
             raise unknown(f"parameter of {method}", name, known)

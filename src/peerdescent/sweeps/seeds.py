@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from peerdescent.errors import require, unknown
+from peerdescent.runs.statistics import mean, ranking
 from peerdescent.runs.trace import Status
 
 
@@ -22,14 +23,14 @@ def parameters(table: pd.DataFrame) -> list[str]:
 def summary(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
     """One row per configuration: its hyperparameters, the mean of `by` over seeds, `done` and `diverged`.
 
-    `done` is whether it is done for every seed of the table, `diverged` whether it diverged for any. A configuration
-    that is listed twice counts once. Rows are in the order of the table.
+    `done` is whether it is done for every seed of the table, `diverged` whether it diverged for any; there is no mean
+    if a seed is missing. A configuration that is listed twice counts once. Rows are in the order of the table.
 
     >>> table = pd.DataFrame({"alpha": [1, 1, 2], "seed": [0, 1, 0], "loss": [0.5, 0.7, 0.4], "status": "done"})
     >>> summary(table)
        alpha  loss   done  diverged
     0      1   0.6   True     False
-    1      2   0.4  False     False
+    1      2   NaN  False     False
     """
     names = parameters(table)
     measured = [name for name in table.columns if name in ("loss", "grad_norm") or name.startswith("loss@")]
@@ -49,7 +50,8 @@ def summary(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
     )
     # Of two rows with the same configuration and seed, a finished one counts.
     rows = rows.sort_values("done", ascending=False, kind="stable").drop_duplicates(["configuration", "seed"])
-    each = rows.groupby("configuration").agg({"place": "min", "value": "mean", "done": "sum", "diverged": "any"})
+    each = rows.groupby("configuration").agg({"place": "min", "done": "sum", "diverged": "any"})
+    each["value"] = mean(rows.pivot(index="seed", columns="configuration", values="value"))
     done = each["done"] == table["seed"].nunique()
     own = table[names].iloc[each["place"]].reset_index(drop=True)
     return own.assign(**{by: each["value"], "done": done, "diverged": each["diverged"]})
@@ -61,9 +63,20 @@ def best(table: pd.DataFrame, by: str = "loss") -> dict[str, Any]:
     Configurations that diverged or were interrupted for any seed are left out.
     """
     each = summary(table, by)
-    done = each.loc[each["done"], by]
-    require(len(done) > 0, "no configuration is done for every seed: all diverged or were interrupted")
-    return {name: _given(each[name], int(done.idxmin())) for name in parameters(table)}
+    first = ranked(each, by)[:1]
+    require(len(first) > 0, "no configuration is done for every seed: all diverged or were interrupted")
+    return configuration(each, first[0])
+
+
+def ranked(each: pd.DataFrame, by: str = "loss") -> list[int]:
+    """The rows of a `summary` that are done for every seed, the one with the smallest mean first."""
+    return ranking(each[by], each["done"])
+
+
+def configuration(each: pd.DataFrame, place: int) -> dict[str, Any]:
+    """The hyperparameters in a row of a `summary`."""
+    names = list(each.columns[:-3])  # the others are the mean, `done` and `diverged`
+    return {name: _given(each[name], place) for name in names}
 
 
 def _given(column: pd.Series, place: int) -> Any:

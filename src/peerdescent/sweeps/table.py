@@ -14,6 +14,7 @@ from peerdescent.engines.fleet import Member
 from peerdescent.engines.outline import definition
 from peerdescent.errors import require
 from peerdescent.methods.contract import Method
+from peerdescent.runs.statistics import ranking
 from peerdescent.runs.store import Key, Store, key_of
 from peerdescent.runs.trace import Status
 
@@ -82,8 +83,10 @@ class Rows:
     @property
     def best(self) -> float:
         """The smallest loss so far."""
-        rows = (self.store.rows[key] for key in self.first if key in self.store.rows)
-        return min((float(row["loss"]) for row in rows if row["status"] == Status.done), default=float("nan"))
+        rows = [self.store.rows[key] for key in self.first if key in self.store.rows]
+        losses = [float(row["loss"]) for row in rows]
+        first = ranking(losses, [row["status"] == Status.done for row in rows])[:1]
+        return losses[first[0]] if first else float("nan")
 
     def members(self) -> list[tuple[tuple[int, int], Member]]:
         """All configurations; none if all have results."""

@@ -15,6 +15,7 @@ from peerdescent.files import write
 from peerdescent.methods.selectors import split
 from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem
+from peerdescent.runs.statistics import ranking
 from peerdescent.runs.trace import Status
 from peerdescent.sweeps.grids import configurations_of, tuning_grid
 from peerdescent.sweeps.seeds import best
@@ -122,9 +123,7 @@ def tune(
         table = last = searched(configurations, epochs, folder)
     else:
         table, last, configurations = _halving(configurations, epochs, searched, folder)
-    done = last[last["status"] == Status.done].drop_duplicates("method")
-    require(len(done) > 0, "every configuration diverged: give smaller step sizes")
-    left = done.nsmallest(finalists, "loss")
+    left = last.iloc[_ranked(last)[:finalists]]
     some = [configurations[k] for k in left.index]
     winner = some[0]
     if finalists > 1:
@@ -154,6 +153,13 @@ def _given(grid: Any, fixed: dict[str, Any]) -> list[dict[str, Any]]:
     return [{**one, **fixed} for one in found]
 
 
+def _ranked(table: pd.DataFrame) -> list[int]:
+    """The rows of a table of one seed, the best first; of equal configurations the first."""
+    found = ranking(table["loss"], (table["status"] == Status.done) & ~table["method"].duplicated())
+    require(len(found) > 0, "every configuration diverged: give smaller step sizes")
+    return found
+
+
 def _halving(
     configurations: list[dict[str, Any]], epochs: float, searched: Any, folder: Path | None
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[dict[str, Any]]]:
@@ -166,9 +172,7 @@ def _halving(
         last["rung"] = rung + 1
         if rung == RUNGS - 1:
             return pd.concat([last, *tables[::-1]], ignore_index=True), last, left
-        ranked = last[last["status"] == Status.done].drop_duplicates("method").sort_values("loss", kind="stable")
-        require(len(ranked) > 0, "every configuration diverged: give smaller step sizes")
-        kept = ranked.index[: math.ceil(len(left) / KEPT)]
+        kept = _ranked(last)[: math.ceil(len(left) / KEPT)]
         tables.append(last.drop(kept))
         left = [left[k] for k in kept]
     raise AssertionError("there is a last rung")

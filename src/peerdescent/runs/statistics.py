@@ -1,0 +1,43 @@
+"""Statistics over seeds: the mean, the deviation, and which of several candidates is best.
+
+Sweeps, tuning, studies, figures, reports and the command line all use these, so that they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+
+def mean(values: Any) -> np.ndarray:
+    """The mean over seeds, which are the first axis. Without a value for a seed it is NaN: others would flatter.
+
+    >>> mean([[1.0, 2.0], [3.0, float("nan")]]).tolist()
+    [2.0, nan]
+    """
+    return np.asarray(np.asarray(values, dtype=float).mean(axis=0))
+
+
+def deviation(values: Any) -> np.ndarray:
+    """The sample standard deviation over seeds, which are the first axis; NaN for a single seed.
+
+    >>> deviation([1.0, 3.0]).round(3).tolist(), deviation([1.0]).tolist()
+    (1.414, nan)
+    """
+    known = np.asarray(values, dtype=float)
+    return np.asarray(known.std(axis=0, ddof=1) if len(known) > 1 else np.full(known.shape[1:], np.nan))
+
+
+def ranking(losses: Any, done: Iterable[Any]) -> list[int]:
+    """The places of candidates, the smallest mean loss first, the earlier of two equal ones first.
+
+    Candidates that are not done for every seed, and those without a finite loss, are left out.
+
+    >>> ranking([0.3, 0.1, 0.2, float("nan")], [True, False, True, True])
+    [2, 0]
+    """
+    known = np.asarray(losses, dtype=float)
+    candidates = np.flatnonzero(np.isfinite(known) & np.asarray(list(done), dtype=bool))
+    return [int(place) for place in candidates[np.argsort(known[candidates], kind="stable")]]
