@@ -184,10 +184,10 @@ def _typed(name: str, value: Any, shown: str) -> Any:
     if name in ("positive", "target"):
         if name == "positive" and isinstance(value, str):
             return labels(value)
-        listed = value if isinstance(value, list) and name == "positive" else [value]
-        good = len(listed) > 0 and all(type(item) in (int, str) for item in listed)
+        given = value if isinstance(value, list) and name == "positive" else [value]
+        good = len(given) > 0 and all(type(item) in (int, str) for item in given)
         require(good, f"{shown}: must be {'classes, as in [1, 3]' if name == 'positive' else 'a name or a number'}")
-        return tuple(listed) if name == "positive" else value
+        return tuple(given) if name == "positive" else value
     kind = KINDS.get(name, str)
     accepted = {float: (float, int), Path: (str,)}.get(kind, (kind,))
     require(type(value) in accepted, f"{shown}: must be {_WORDS[kind]}")

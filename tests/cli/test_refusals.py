@@ -180,7 +180,7 @@ def commands():
             yield [name, *needed.get(name, [])], command
 
 
-NUMBERS = {name for name, kind in KINDS.items() if kind in (int, float)} - {"precision"}
+NUMBERS = {name for name, kind in KINDS.items() if kind in (int, float)} - {"precision", "target"}
 NUMBERS |= {"finalists", "seeds", "lam", "epsilon", "exponent", "alpha", "initial_batch"}
 WRONG = [
     ([*words, option.opts[-1]]) for words, command in commands() for option in command.params if option.name in NUMBERS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import children
 
-
 OPTIMISED = True
 """The runs are long."""
 

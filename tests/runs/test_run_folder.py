@@ -142,3 +142,19 @@ def test_checkpoints_cost_little(tmp_path):
     saver.saved += 51 - pace.LOST / 2
     assert not saver.is_due(), "little would be lost"
     assert saver.is_due(recorded=True)
+
+
+def test_a_run_that_is_finished_is_read_and_not_computed_again(tmp_path, monkeypatch, whole):
+    assert_same(run(checkpoint=tmp_path), whole)
+
+    def fail(*_):
+        raise AssertionError("computed again")
+
+    for part in ("warm_up", "start", "advance", "evaluate"):
+        monkeypatch.setattr(Stacked, part, fail)
+    again = run(checkpoint=tmp_path)
+    assert_same(again, whole)
+    assert (again.status, again.end.step) == ("done", 60)
+    for more in ({"steps": 61}, {"metrics": [peer.metric(lambda x_mean, x, problem: 0.0, "none")]}, {"seed": 3}):
+        with pytest.raises((AssertionError, ValueError), match=r"computed again|cannot resume"):
+            run(checkpoint=tmp_path, **more)

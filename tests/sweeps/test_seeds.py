@@ -4,7 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from peerdescent.sweeps.seeds import best, levels, smallest, summary
+from peerdescent import figures
+from peerdescent.cli import console
+from peerdescent.report import findings
+from peerdescent.sweeps.seeds import best, levels, ranked, smallest, summary
 
 
 def table(*rows, names=("alpha",)):
@@ -91,3 +94,32 @@ def test_a_cell_is_the_smallest_of_what_is_done_and_diverged_where_all_is():
     np.testing.assert_array_equal(gone, [[False, True], [True, False]])
     each.loc[5, "diverged"] = False
     assert not smallest(each, "loss", np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 0, 1, 0, 0]), (2, 2))[1][1, 0]
+
+
+def test_tables_figures_and_pages_agree_on_the_best(tmp_path):
+    """One configuration leads by the loss of a seed, one is unfinished, one diverged, two are equal."""
+    rows = [
+        (alpha, 1, seed, loss, status, f"dsgd[alpha={alpha}]")
+        for alpha, losses, status in (
+            (0.1, (0.01, 0.9), "done"),
+            (0.2, (0.05, 0.05), "interrupted"),
+            (0.3, (0.3, 0.2), "done"),
+            (0.4, (0.2, 0.3), "done"),
+            (0.5, (0.0, 0.0), "diverged"),
+        )
+        for seed, loss in enumerate(losses)
+    ]
+    found = pd.DataFrame(rows, columns=["alpha", "batch", "seed", "loss", "status", "method"])
+    found.to_csv(tmp_path / "sweep.csv", index=False)
+    assert best(found) == {"alpha": 0.3, "batch": 1}
+    assert [summary(found)["alpha"][place] for place in ranked(summary(found))] == [0.3, 0.4, 0.1]
+    title = figures.heatmap(found, "alpha", "batch").get_suptitle()
+    assert title.replace("\u00a0", " ") == "best loss 0.25 at alpha = 0.3, batch = 1"
+    [page] = findings.sweeps(tmp_path)
+    assert (page.best, page.loss) == ({"alpha": 0.3, "batch": 1}, 0.25)
+    assert [(own["name"], own["levels"][own["best"]]) for own in page.heat["parameters"]] == [
+        ("alpha", "0.3"),
+        ("batch", "1"),
+    ]
+    shown = console.comparison(found[found["seed"] == 0].drop(columns=["seed", "alpha"]).iloc[:, [3, 1, 0, 2]], 200)
+    assert [cell.endswith("*") for cell in shown.columns[1].cells] == [True, False, False, False, False]

@@ -113,7 +113,7 @@ class Parameter:
         tried = ", ".join(values) if len(values) <= 12 else f"{len(values)} values, {values[0]} to {values[-1]}"
         how = self.scaled and (self.scaled.__doc__ or "Scaled.")
         about = f" ({how[0].lower()}{how[1:].rstrip('.')})" if how else ""
-        return "; ".join(filter(None, [self.range, self.role, values and f"tuned over {tried}{about}"]))
+        return "; ".join(filter(None, [self.range, self.role, f"tuned over {tried}{about}" if values else ""]))
 
     def check(self, name: str, value: Any) -> None:
         """Refuse a value outside the range. Values that are not known yet, such as traced ones, are not checked."""

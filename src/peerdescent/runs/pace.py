@@ -15,7 +15,9 @@ from peerdescent.runs.trace import Status
 LOST = 2.0
 """Seconds of work that a kill may lose, if checkpoints are cheap enough."""
 SHARE = 0.02
-"""The most that checkpoints may cost, as a share of the time."""
+"""The most that checkpoints may cost, as a share of the time that the run has taken."""
+GUESS = 0.01
+"""Seconds that the first checkpoint is thought to take."""
 
 
 class Pace:
@@ -26,8 +28,8 @@ class Pace:
 
     def __init__(self, folder: Path | None, gather: Callable[[Any], Any]) -> None:
         self.folder, self.gather = folder, gather
-        self.saved = self.looked = time.perf_counter()
-        self.cost, self.steps = 0.0, 1
+        self.begun = self.saved = self.looked = time.perf_counter()
+        self.spent, self.cost, self.steps = 0.0, GUESS, 1
 
     def next(self, step: int, until: int) -> int:
         """The step at which to look at the clock again: `until`, or an earlier one if the way is long."""
@@ -41,11 +43,12 @@ class Pace:
         return step + self.steps
 
     def is_due(self, recorded: bool = False) -> bool:
-        """Whether to save now: at a record if that is cheap, and elsewhere only if much would be lost."""
+        """Whether to save now, if its share of the time allows: at a record, or where much would be lost."""
         if self.folder is None:
             return False
-        since = time.perf_counter() - self.saved
-        return bool(self._agreed(since * SHARE >= self.cost and (recorded or since >= LOST), max))
+        now = time.perf_counter()
+        affordable = self.spent + self.cost <= (now - self.begun) * SHARE
+        return bool(self._agreed(affordable and (recorded or now - self.saved >= LOST), max))
 
     def save(self, recorder: Recorder) -> None:
         """Write a checkpoint. A run that ends here was interrupted."""
@@ -54,6 +57,7 @@ class Pace:
         recorder.save(self.folder, Status.interrupted)
         self.saved = time.perf_counter()
         self.cost = self.saved - clock
+        self.spent += self.cost
 
     def _agreed(self, own: int, which: Callable[[Any], Any]) -> int:
         return int(which(np.asarray(self.gather(np.array([int(own)]))).ravel().tolist()))
