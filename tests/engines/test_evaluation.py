@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import children
 import peerdescent as peer
 from peerdescent.engines import compiled, stacked
+from peerdescent.engines.disk_cache import remember
 from peerdescent.runs.schedule import Grid
 from small import small_logistic
 
@@ -58,7 +60,22 @@ def test_compiled_programs_are_kept_on_disk_between_processes(tmp_path):
     first, second = (int(children.python("-c", script, env=environment).stdout) for _ in range(2))
     assert first == 0
     assert second >= 3, "the start, the interval and the evaluation come from the disk"
-    assert any((tmp_path / "compiled").iterdir())
-    off = environment | {"JAX_ENABLE_COMPILATION_CACHE": "false", "PEERDESCENT_CACHE": str(tmp_path / "none")}
-    assert children.python("-c", script, env=off).returncode == 0
-    assert not (tmp_path / "none").exists()
+    # What another process has written in part only is compiled again, without a word.
+    for entry in (tmp_path / "compiled").iterdir():
+        entry.write_bytes(entry.read_bytes()[: entry.stat().st_size // 2])
+    third = children.python("-W", "error", "-c", script, env=environment)
+    assert third.returncode == 0, third.stderr
+
+
+def test_the_cache_of_programs_can_be_turned_off(tmp_path, monkeypatch):
+    monkeypatch.setenv("PEERDESCENT_CACHE", str(tmp_path / "none"))
+    before = jax.config.jax_compilation_cache_dir
+    try:
+        jax.config.update("jax_enable_compilation_cache", False)
+        jax.config.update("jax_compilation_cache_dir", None)
+        remember()
+        assert not (tmp_path / "none").exists()
+        assert jax.config.jax_compilation_cache_dir is None
+    finally:
+        jax.config.update("jax_enable_compilation_cache", True)
+        jax.config.update("jax_compilation_cache_dir", before)

@@ -82,6 +82,8 @@ def group(count, folder, action, *arguments, timeout=60.0):
 def _rank(env, log, action, arguments):
     import torch
 
+    from peerdescent.runs import pace
+
     with log.open("w") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
@@ -89,6 +91,7 @@ def _rank(env, log, action, arguments):
     os.environ.update(env)
     torch.set_num_threads(1)
     warnings.simplefilter("error")
+    pace.SHARE = 1e9  # checkpoints at every record
     action(*arguments)
 
 

@@ -29,9 +29,9 @@ def run(folder=None, steps=60, **options):
 def test_any_number_of_checkpoints_is_taken(tmp_path, monkeypatch, count):
     """A kill between writing a checkpoint and removing the oldest leaves one more than usual."""
     whole = run()
-    monkeypatch.setattr(checkpoint, "KEPT", count)
-    assert run(tmp_path, progress=Spy(interrupt_at=40)).status == "interrupted"
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "KEPT", count)
+        assert run(tmp_path, progress=Spy(interrupt_at=40)).status == "interrupted"
     assert len(list(tmp_path.glob("step-*"))) == min(count, 4)
     again = run(tmp_path)
     assert np.array_equal(again.x, whole.x)

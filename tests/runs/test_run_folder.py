@@ -130,18 +130,38 @@ def test_the_last_word_on_a_step_counts(tmp_path):
     assert peer.Trace.from_checkpoint(tmp_path, 60).status == "done"
 
 
-def test_checkpoints_cost_little(tmp_path):
-    """Where writing is slow, it is done rarely: at most a fiftieth of the time goes into it."""
+@pytest.mark.parametrize("cost", [0.001, 0.02, 0.3])
+def test_checkpoints_cost_little_and_little_is_lost(tmp_path, monkeypatch, cost):
+    """On a clock of its own: at most a fiftieth of the time, once the first one is paid for."""
+    now, saves = [100.0], []
+    monkeypatch.setattr(pace.time, "perf_counter", lambda: now[0])
+
+    def slow(folder):
+        saves.append(now[0] - 100)
+        now[0] += cost
+
     saver = pace.Pace(tmp_path, lambda a: a)
-    saver.cost, saver.saved = 1.0, saver.saved - 49
-    assert not saver.is_due(recorded=True)
-    saver.saved -= 2
+    for tick in range(1, 6000):  # looks at the clock, every third of them at a record
+        now[0] += 0.01
+        if saver.is_due(recorded=tick % 3 == 0):
+            saver.save(slow)
+    spent = [k * cost for k in range(1, len(saves) + 1)]
+    assert all(paid <= 0.02 * (at + cost) or k == 0 for k, (paid, at) in enumerate(zip(spent, saves, strict=True)))
+    assert saves[0] == pytest.approx(0.51, abs=0.02)
+    assert np.diff(saves).max() <= max(2 * cost / 0.02, 0.05)
+
+
+def test_where_much_would_be_lost_is_saved_between_records(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(pace.time, "perf_counter", lambda: now[0])
+    saver = pace.Pace(tmp_path, lambda a: a)
+    now[0] = pace.LOST * 0.9
     assert saver.is_due(recorded=True)
-    saver.cost = 0.0
+    assert not saver.is_due()
+    now[0] = pace.LOST * 1.1
     assert saver.is_due()
-    saver.saved += 51 - pace.LOST / 2
-    assert not saver.is_due(), "little would be lost"
-    assert saver.is_due(recorded=True)
+    saver.cost = 1.0
+    assert not saver.is_due(recorded=True), "too dear as yet"
 
 
 def test_a_run_that_is_finished_is_read_and_not_computed_again(tmp_path, monkeypatch, whole):

@@ -12,8 +12,9 @@ import pytest
 import peerdescent as peer
 from peerdescent.engines import compiled, fleet, program
 from peerdescent.methods import METHODS, estimators, fusions, parse
+from peerdescent.methods.estimators import BATCHES
 from peerdescent.methods.parameters import declared
-from peerdescent.sweeps import BATCHES, best, tuning_grid
+from peerdescent.sweeps import best, tuning_grid
 from small import PROBLEMS, small_logistic, small_quadratic
 
 RING = peer.Network(peer.topology.ring(6))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +11,10 @@ import pandas as pd
 import pytest
 
 import peerdescent as peer
-from peerdescent.engines import fleet
-from peerdescent.sweeps import best
+from peerdescent.engines import compiled, fleet
+from peerdescent.report import findings
+from peerdescent.runs import pace, store
+from peerdescent.sweeps import best, sweeping
 from small import PROBLEMS, Spy, small_logistic
 
 RING = peer.Network(peer.topology.ring(6))
@@ -218,3 +221,69 @@ def test_parameters_with_the_name_of_a_column_are_refused(name):
 
     with pytest.raises(ValueError, match=f"the hyperparameter '{name}' has the name of a column of the table"):
         peer.sweep(build, {name: [0.1, 0.2]}, small_logistic(), RING, steps=3)
+
+
+class Killed(BaseException):
+    """What ends a sweep at once, as a kill would."""
+
+
+@pytest.mark.parametrize("kind", ["killed", "interrupted"])
+def test_a_piece_goes_on_from_where_it_was(kind, tmp_path, monkeypatch):
+    """Some members have diverged and some marks are behind when it ends; what comes after is bit for bit the same."""
+    monkeypatch.setattr(sweeping, "_cores", lambda: 1)
+    monkeypatch.setattr(compiled, "_chunk", lambda *_: 16)
+    grid, options = {"alpha": [0.1, 0.3, 1e6], "period": [4, 9]}, {"steps": 200, "at": [20, 90], "seed": [0, 1]}
+    whole = peer.sweep("d-get", grid, small_logistic(), RING, **options)
+    assert set(whole["status"]) == {"done", "diverged"}
+
+    begun = []
+    follow = fleet.Fleet.follow
+
+    def watched(self, piece, alive, since=None):
+        begun.append(1 if since is None else since[0])
+        for seen in follow(self, piece, alive, since):
+            if kind == "killed" and seen.step > 130 and since is None:
+                raise Killed
+            yield seen
+            if kind == "interrupted" and seen.step > 130 and since is None:
+                alive[:] = False
+
+    monkeypatch.setattr(fleet.Fleet, "follow", watched)
+    with monkeypatch.context() as patch:
+        patch.setattr(pace, "LOST", 0.0)
+        patch.setattr(pace, "SHARE", 1e9 if kind == "killed" else 0.0)
+        patch.setattr(sweeping.Rows, "save", lambda self: False)  # a kill comes before the table is written
+        with pytest.raises(Killed) if kind == "killed" else nullcontext():
+            peer.sweep("d-get", grid, small_logistic(), RING, out=tmp_path, **options)
+    stored = list((tmp_path / sweeping.UNFINISHED).rglob("step-*.safetensors"))
+    assert stored
+    assert not findings._places(tmp_path), "they are not runs"
+    again = peer.sweep("d-get", grid, small_logistic(), RING, out=tmp_path, **options)
+    pd.testing.assert_frame_equal(again, whole, check_exact=True)
+    assert begun[-1] > 100
+    assert not (tmp_path / sweeping.UNFINISHED).exists(), "what is finished leaves nothing behind"
+
+
+def test_another_sweep_does_not_take_what_is_unfinished(tmp_path):
+    members = [fleet.Member(peer.methods.dsgd(alpha=a), 0, (9,)) for a in (0.1, 0.2)]
+    places = {
+        sweeping._place(tmp_path, {"values": values}, own)
+        for values in ("1", "2")
+        for own in (members, members[:1], members[::-1], [m._replace(seed=1) for m in members])
+    }
+    assert len(places) == 8
+
+
+def test_a_full_disk_loses_no_row(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device", "sweep.csv")
+
+    monkeypatch.setattr("peerdescent.runs.store.write", full)
+    monkeypatch.setattr("peerdescent.runs.checkpoint.write", full)
+    monkeypatch.setattr(store, "_check_about", lambda *_: None)
+    monkeypatch.setattr(pace, "SHARE", 1e9)
+    monkeypatch.setattr(pace, "LOST", 0.0)
+    with pytest.warns(UserWarning, match=r"sweep.csv: No space left on device; the table is not saved"):
+        table = peer.sweep("dsgd", {"alpha": [0.1, 0.2]}, small_logistic(), RING, steps=300, out=tmp_path)
+    assert table["status"].tolist() == ["done", "done"]
+    assert table["loss"].notna().all()

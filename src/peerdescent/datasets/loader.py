@@ -215,9 +215,10 @@ def _binary(
     chosen: list[Any]
     if positive is not None:
         chosen = list(positive) if isinstance(positive, Iterable) and not isinstance(positive, str) else [positive]
+        shown_as = chosen if isinstance(positive, tuple) else positive
         require(
             bool(chosen) and all(c in classes for c in chosen) and len(set(chosen)) < len(classes),
-            f"positive={chosen!r} must be some, but not all, of the classes of {name}: {shown}",
+            f"positive={shown_as!r} must be some, but not all, of the classes of {name}: {shown}",
         )
     elif default:
         chosen = list(default)

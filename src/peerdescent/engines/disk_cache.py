@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import jax
@@ -15,6 +16,8 @@ def remember() -> None:
     The folder is that of the parsed data: PEERDESCENT_CACHE, or the user's cache folder. The variable
     JAX_ENABLE_COMPILATION_CACHE=false turns this off.
     """
+    # JAX writes entries in place, so another process may read a part of one. It compiles the program itself then.
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry", UserWarning)
     config: Any = jax.config
     if config.jax_enable_compilation_cache and config.jax_compilation_cache_dir is None:
         folder = cache_folder() / "compiled"

@@ -43,11 +43,15 @@ class Member(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The mean iterates (k, p) of some members, each at one of its marks."""
+    """The mean iterates (k, p) of some members, each at one of its marks; of none where a piece is between marks."""
 
     member: np.ndarray
     mark: np.ndarray
     x: np.ndarray
+    step: int = 0
+    """The step that the piece has reached."""
+    leaves: Sequence[Any] = ()
+    """The state there, until the piece goes on; empty if it cannot be continued from."""
 
 
 class Fleet:
@@ -83,8 +87,13 @@ class Fleet:
                 found += list(_cut(np.array(lists), 2 * capacity if alone else capacity, 1 if alone else workers))
         return sorted(found, key=lambda piece: -max(self.members[k].marks[-1] for k in piece[0]))
 
-    def follow(self, piece: np.ndarray, alive: np.ndarray) -> Iterator[Seen]:
-        """Run a piece from mark to mark. It ends early once `alive` is false for all its members."""
+    def follow(
+        self, piece: np.ndarray, alive: np.ndarray, since: tuple[int, Sequence[Any]] | None = None
+    ) -> Iterator[Seen]:
+        """Run a piece from mark to mark, or from the step and leaves of an earlier `Seen`.
+
+        It ends early once `alive` is false for all its members.
+        """
         first = [self.members[k] for k in piece[0]]
         method = first[0].method
         program = Program(method.pattern, self.problem.oracle, outline(method).aliases, many=True)
@@ -95,7 +104,11 @@ class Fleet:
         x0 = jnp.broadcast_to(self.x0[:, None], (self.x0.shape[0], len(first), self.x0.shape[1]))
         marks = np.array([m.marks for m in first])
         state, t = loop.start(x0), 1
-        for stop in np.unique(marks).tolist():
+        if since is not None:
+            t = since[0]
+            state = jax.tree.unflatten(jax.tree.structure(state), [jnp.asarray(leaf) for leaf in since[1]])
+        nothing = np.zeros(0, dtype=np.int64)
+        for stop in (stop for stop in np.unique(marks).tolist() if since is None or stop > t):
             while t < stop:
                 if not alive[piece].any():
                     return
@@ -104,11 +117,14 @@ class Fleet:
                 # costs no time.
                 jax.block_until_ready(state)
                 self.reached[piece] = np.minimum(t, marks[:, -1])
+                if t < stop:
+                    yield Seen(nothing, nothing, nothing, t, jax.tree.leaves(state))
             column, mark = np.nonzero(marks == stop)
             means = np.asarray(_means(state.x))[:, column]
             means = np.broadcast_to(means, (len(piece), *means.shape[1:]))
             members, marked = piece[:, column], np.broadcast_to(mark, (len(piece), len(mark)))
-            yield Seen(members.ravel(), marked.ravel(), means.reshape(-1, means.shape[-1]))
+            x = means.reshape(-1, means.shape[-1])
+            yield Seen(members.ravel(), marked.ravel(), x, t, jax.tree.leaves(state))
 
     def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """F and the norm of its gradient at points (k, p)."""

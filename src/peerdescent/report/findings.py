@@ -26,6 +26,7 @@ from peerdescent.runs.metrics import METRICS, Metric
 from peerdescent.runs.statistics import mean, ranking
 from peerdescent.runs.trace import Trace
 from peerdescent.sweeps import seeds
+from peerdescent.sweeps.sweeping import UNFINISHED
 
 POINTS = 400  # the most points of a line; more could not be seen
 CHECKSUMS = ("data", "oracle", "weights", "values", "computes", "x_0")
@@ -125,7 +126,7 @@ def runs(folder: Path) -> list[Run]:
 
 def _places(folder: Path) -> set[Path]:
     """The folders that hold checkpoints, or the table and the summary of a run."""
-    stored = {file.parent for file in folder.rglob("step-*.safetensors")}
+    stored = {file.parent for file in folder.rglob("step-*.safetensors") if UNFINISHED not in file.parts}
     homes = {inner.parent.parent if inner.name.startswith("rank-") else inner.parent for inner in stored}
     return homes | {file.parent for file in folder.rglob("trace.csv") if (file.parent / "summary.json").is_file()}
 

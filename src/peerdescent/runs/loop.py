@@ -126,11 +126,12 @@ def run(
             f"the checkpoint in {folder} has {known and known.end.step} steps, and {total} are asked for: give as many "
             "or more, or another folder",
         )
-        if known is not None and known is not earlier and known.is_over(total):
-            return known
         bar = choose(False if process else progress)
         bar.begin(method.name, total)
         try:
+            if known is not None and known is not earlier and known.is_over(total):
+                bar.update(known.steps, float(known.table["loss"].iloc[-1]))
+                return known
             recorder.warm_up()
             if known is not None:
                 recorder.restore(known, machine.join if known is not earlier else lambda state: state)
@@ -141,18 +142,22 @@ def run(
                 recorder.begin(visited(seed, -1, 0, problem.nodes))
             bar.update(recorder.step, recorder.loss)
             pace = Pace(folder, machine.gather)
+
+            def unfinished(folder: Path) -> None:
+                recorder.save(folder, Status.interrupted)  # so ends a run that is killed after this
+
             for left, right in pairwise(grid):
                 move = visited(seed, left, right, problem.nodes)
                 while recorder.at.step < right:
                     recorder.advance(pace.next(recorder.at.step, right), move)
                     if recorder.at.step < right and pace.is_due():
-                        pace.save(recorder)
+                        pace.save(unfinished)
                 recorder.record()
                 bar.update(right, recorder.loss)
                 if recorder.diverged():
                     break
                 if pace.is_due(recorded=True):
-                    pace.save(recorder)
+                    pace.save(unfinished)
         except KeyboardInterrupt:
             if not recorder.last.rows:
                 raise

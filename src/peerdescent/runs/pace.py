@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from peerdescent.runs.recorder import Recorder
-from peerdescent.runs.trace import Status
-
 LOST = 2.0
 """Seconds of work that a kill may lose, if checkpoints are cheap enough."""
 SHARE = 0.02
@@ -50,11 +47,11 @@ class Pace:
         affordable = self.spent + self.cost <= (now - self.begun) * SHARE
         return bool(self._agreed(affordable and (recorded or now - self.saved >= LOST), max))
 
-    def save(self, recorder: Recorder) -> None:
-        """Write a checkpoint. A run that ends here was interrupted."""
+    def save(self, write: Callable[[Path], Any]) -> None:
+        """Write a checkpoint, by a function of the folder."""
         assert self.folder is not None
         clock = time.perf_counter()
-        recorder.save(self.folder, Status.interrupted)
+        write(self.folder)
         self.saved = time.perf_counter()
         self.cost = self.saved - clock
         self.spent += self.cost

@@ -17,7 +17,9 @@ def mean(values: Any) -> np.ndarray:
     >>> mean([[1.0, 2.0], [3.0, float("nan")]]).tolist()
     [2.0, nan]
     """
-    return np.asarray(np.asarray(values, dtype=float).mean(axis=0))
+    known = np.asarray(values, dtype=float)
+    with np.errstate(invalid="ignore"):  # inf - inf, of runs that diverged
+        return np.asarray(known.mean(axis=0) if len(known) else np.full(known.shape[1:], np.nan))
 
 
 def deviation(values: Any) -> np.ndarray:
@@ -27,7 +29,8 @@ def deviation(values: Any) -> np.ndarray:
     (1.414, nan)
     """
     known = np.asarray(values, dtype=float)
-    return np.asarray(known.std(axis=0, ddof=1) if len(known) > 1 else np.full(known.shape[1:], np.nan))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(known.std(axis=0, ddof=1) if len(known) > 1 else np.full(known.shape[1:], np.nan))
 
 
 def ranking(losses: Any, done: Iterable[Any]) -> list[int]:

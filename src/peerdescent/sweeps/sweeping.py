@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import inspect
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
@@ -17,7 +20,8 @@ import numpy as np
 import pandas as pd
 
 from peerdescent.engines.disk_cache import remember
-from peerdescent.engines.fleet import Fleet
+from peerdescent.engines.fleet import Fleet, Member, Seen
+from peerdescent.engines.outline import definition
 from peerdescent.engines.routing import fleet_for
 from peerdescent.errors import require, unknown, whole
 from peerdescent.files import alone
@@ -27,6 +31,7 @@ from peerdescent.methods.selectors import parse
 from peerdescent.networks.network import Network
 from peerdescent.problems.definition import digest
 from peerdescent.problems.problem import Problem
+from peerdescent.runs import checkpoint
 from peerdescent.runs.checks import (
     check,
     check_kinds,
@@ -37,10 +42,14 @@ from peerdescent.runs.checks import (
     total_steps,
 )
 from peerdescent.runs.costs import Costs
+from peerdescent.runs.pace import Pace
 from peerdescent.runs.progress import choose
 from peerdescent.runs.trace import Status
 from peerdescent.sweeps.grids import configurations_of
 from peerdescent.sweeps.table import Configuration, Rows
+
+UNFINISHED = ".unfinished"
+"""The folder, in that of a sweep, with the checkpoints of pieces that are being computed."""
 
 
 def sweep(
@@ -132,16 +141,25 @@ def sweep(
             about,
         )
         remember()
-        _fill(
-            table, problem, network, start, precision, f"{built[0].name}, {len(table.wanted)} configurations", progress
-        )
+        label = f"{built[0].name}, {len(table.wanted)} configurations"
+        _fill(table, problem, network, start, precision, label, progress, None if out is None else (Path(out), about))
     return table.frame()
 
 
 def _fill(
-    table: Rows, problem: Problem, network: Network, start: np.ndarray, precision: int | str, label: str, progress: Any
+    table: Rows,
+    problem: Problem,
+    network: Network,
+    start: np.ndarray,
+    precision: int | str,
+    label: str,
+    progress: Any,
+    store: tuple[Path, dict[str, Any]] | None,
 ) -> None:
-    """Run all configurations that have no result yet, and save the table as they finish."""
+    """Run all configurations that have no result yet, and save the table as they finish.
+
+    `store` is the folder of the sweep and what it is about.
+    """
     dtype, matrices = matrix_precision(precision)
     members = table.members()
     with jax.enable_x64(precision == 64), jax.default_matmul_precision(matrices):
@@ -157,7 +175,8 @@ def _fill(
 
     def finish(piece: np.ndarray) -> None:
         with jax.enable_x64(precision == 64), jax.default_matmul_precision(matrices):
-            for end in _ends(fleet, piece, alive, first, len(table.asked) + 1):
+            place = None if store is None else _place(*store, [fleet.members[k] for k in piece.ravel()])
+            for end in _ends(fleet, piece, alive, first, len(table.asked) + 1, place):
                 ended.put(end)
 
     def collect() -> bool:
@@ -192,7 +211,12 @@ def _fill(
         alive[:] = False
         pool.shutdown(wait=True, cancel_futures=True)
         collect()
-        table.save()
+        if table.save() and store is not None:
+            for piece in pieces:
+                if all(table.has(members[k][0]) for k in piece.ravel()):
+                    shutil.rmtree(_place(*store, [fleet.members[k] for k in piece.ravel()]), ignore_errors=True)
+            with contextlib.suppress(OSError):  # unless something is unfinished
+                (store[0] / UNFINISHED).rmdir()
         bar.end()
 
 
@@ -207,24 +231,63 @@ class _End(NamedTuple):
     norm: float
 
 
-def _ends(fleet: Fleet, piece: np.ndarray, alive: np.ndarray, first: float, count: int) -> Iterator[_End]:
-    """The result of each member of a piece as it ends, except of those that were stopped by `alive`."""
+def _place(folder: Path, about: dict[str, Any], members: Sequence[Member]) -> Path:
+    """The folder for checkpoints of a piece. Its name is a digest of all that the piece computes."""
+    each = [(str(one.method), definition(one.method.pattern), one.seed, one.marks) for one in members]
+    return folder / UNFINISHED / hashlib.sha256(repr((about, each)).encode()).hexdigest()[:16]
+
+
+def _ends(
+    fleet: Fleet, piece: np.ndarray, alive: np.ndarray, first: float, count: int, place: Path | None
+) -> Iterator[_End]:
+    """The result of each member of a piece as it ends, except of those that were stopped by `alive`.
+
+    With a folder, the piece is stored there on its way, and continues from what is there.
+    """
     losses = {k: np.full(count, np.nan) for k in piece.ravel().tolist()}
-    for seen in fleet.follow(piece, alive):
-        live = alive[seen.member]
-        if not live.any():
-            continue
-        values, norms = fleet.evaluate(seen.x[live])
-        for k, mark, value, norm in zip(
-            seen.member[live].tolist(), seen.mark[live].tolist(), values.tolist(), norms.tolist(), strict=True
-        ):
-            losses[k][mark] = value
-            gone = diverged(value, first)
-            if gone or mark == count - 1:
-                status = Status.diverged if gone else Status.done
-                at_marks = [*losses[k][:-1].tolist(), value]
-                alive[k] = False
-                yield _End(k, fleet.members[k].marks[mark], status, at_marks, norm)
+    ended: dict[int, _End] = {}
+    since, known = None, None if place is None else checkpoint.newest(place)
+    if known is not None:
+        arrays, facts = checkpoint.load(*known)
+        since = known[1], [arrays[f"state/{i}"] for i in range(facts["leaves"])]
+        # Members go by their place in the piece: their numbers depend on the rest of the sweep.
+        losses = dict(zip(losses, arrays["losses"], strict=True))
+        for at, *rest in facts["ended"]:
+            k = int(piece.ravel()[at])
+            ended[k] = _End(k, rest[0], Status(rest[1]), *rest[2:])
+            alive[k] = False
+        yield from ended.values()
+    pace = Pace(place, lambda own: own)
+    seen = None
+    for seen in fleet.follow(piece, alive, since):
+        live = np.array([k not in ended for k in seen.member.tolist()], dtype=bool)
+        if live.any():
+            values, norms = fleet.evaluate(seen.x[live])
+            for k, mark, value, norm in zip(
+                seen.member[live].tolist(), seen.mark[live].tolist(), values.tolist(), norms.tolist(), strict=True
+            ):
+                losses[k][mark] = value
+                gone = diverged(value, first)
+                if gone or mark == count - 1:
+                    status = Status.diverged if gone else Status.done
+                    at_marks = [*losses[k][:-1].tolist(), value]
+                    alive[k] = False
+                    ended[k] = _End(k, fleet.members[k].marks[mark], status, at_marks, norm)
+                    yield ended[k]
+        if seen.leaves and pace.is_due():
+            pace.save(partial(_save, piece=piece, seen=seen, losses=losses, ended=ended))
+    if place is not None and seen is not None and seen.leaves and len(ended) < piece.size:  # it was interrupted
+        _save(place, piece, seen, losses, ended)
+
+
+def _save(folder: Path, piece: np.ndarray, seen: Seen, losses: dict[int, np.ndarray], ended: dict[int, _End]) -> None:
+    """Write a checkpoint of a piece, if the disk has room: the sweep goes on without."""
+    places = {k: at for at, k in enumerate(piece.ravel().tolist())}
+    arrays = {f"state/{i}": np.asarray(leaf) for i, leaf in enumerate(seen.leaves)}
+    arrays["losses"] = np.stack([*losses.values()])
+    facts = {"leaves": len(seen.leaves), "ended": [(places[k], *end[1:]) for k, end in ended.items()]}
+    with contextlib.suppress(OSError):
+        checkpoint.save(folder, seen.step, arrays, facts)
 
 
 def _short(value: Any) -> str:

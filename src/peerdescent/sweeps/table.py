@@ -119,14 +119,17 @@ class Rows:
                 rows.append(self._row(one, steps, Status(known["status"]), losses, norm))
         return pd.DataFrame(rows)
 
-    def save(self) -> None:
-        """Write the finished rows, in the order of the grid."""
+    def save(self) -> bool:
+        """Write the finished rows, in the order of the grid, and say whether that was possible."""
         clock = time.perf_counter()
         try:
             self.store.save(self.keys.values())
         except OSError as error:  # such as a full disk: the rows are in memory, and the sweep goes on
             warnings.warn(f"{error.filename}: {error.strerror}; the table is not saved", stacklevel=2)
-        self.save_seconds = time.perf_counter() - clock
+            return False
+        finally:
+            self.save_seconds = time.perf_counter() - clock
+        return True
 
     def _row(
         self, one: tuple[int, int], steps: int, status: Status, losses: list[float], norm: float

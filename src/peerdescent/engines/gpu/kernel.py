@@ -16,7 +16,7 @@ everything else, and is the reference that the kernel is tested against.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from peerdescent.engines.fleet import Fleet, Member, Seen
-from peerdescent.engines.gpu.speeds import LARGE, PROGRAMS, plain_is_faster
+from peerdescent.engines.gpu.speeds import plain_is_faster
 from peerdescent.engines.gpu.tiles import Net, World, columns, fetch, fetched, tile_width
 from peerdescent.engines.outline import Leaf, outline, recorded
 from peerdescent.methods.contract import Method
@@ -215,11 +215,8 @@ class Kernel(Fleet):
             method, steps = self.members[numbers[0]].method, [self.members[k].marks[-1] for k in numbers]
             does = outline(method)
             batch = max((batch for _, batch in does.requests), default=1)
-            if does.periods:
-                faster = len(by_pattern) <= PROGRAMS and batch >= LARGE
-            else:
-                faster = plain_is_faster(self.problem.dimension, batch, steps)
-            if faster:
+            periods = [_period(self.members[k].method) for k in numbers] if does.periods else []
+            if plain_is_faster(self.problem.dimension, batch, steps, periods):
                 plain += numbers
             else:
                 alike.setdefault(_pattern(method), []).extend(numbers)
@@ -230,10 +227,12 @@ class Kernel(Fleet):
             found += [np.array([numbers[k : k + self.capacity]]) for k in range(0, len(numbers), self.capacity)]
         return found
 
-    def follow(self, piece: np.ndarray, alive: np.ndarray) -> Iterator[Seen]:
+    def follow(
+        self, piece: np.ndarray, alive: np.ndarray, since: tuple[int, Sequence[Any]] | None = None
+    ) -> Iterator[Seen]:
         """Run a piece from mark to mark. Members that are no longer alive are not advanced."""
         if piece[0, 0] in self.plain:
-            yield from super().follow(piece, alive)
+            yield from super().follow(piece, alive, since)
             return
         size = FEW if len(piece[0]) <= FEW else self.capacity
         real = np.arange(max(size, len(piece[0]))) < len(piece[0])
@@ -267,17 +266,22 @@ class Kernel(Fleet):
         leaves = [jnp.tile(self.start, (len(members), 1, 1)) for _ in set(does.aliases)]
         leaves = launch(True, 0 * steps, steps, leaves)
         for mark in range(marks.shape[1]):
-            since = steps
+            begun = steps
             for part in range(1, SLICES + 1):
                 lives = alive[own] & real
                 if not lives.any():
                     return
-                until = np.where(lives, since + np.maximum(marks[:, mark] - since, 0) * part // SLICES, steps)
+                until = np.where(lives, begun + np.maximum(marks[:, mark] - begun, 0) * part // SLICES, steps)
                 leaves = launch(False, steps, until, leaves)
                 jax.block_until_ready(leaves)
                 steps = until
                 self.reached[piece[0]] = steps[real]
             yield Seen(piece[0], np.full(len(piece[0]), mark), np.asarray(_means(leaves[0], n, p))[real])
+
+
+def _period(method: Method) -> int:
+    """The smallest whole number that a method with restarts takes as data: its period."""
+    return min(int(value) for name, value in method.numbers.items() if method.declared[name].is_whole)
 
 
 @partial(jax.jit, static_argnums=(1, 2))

@@ -2,6 +2,9 @@
 
 Measured on one NVIDIA H200 with gt-hsgd, 20 nodes, float32 and 1,024 configurations (benchmarks/results/gpu_step.md).
 Another GPU shifts all of these together, so that the comparison still serves.
+
+Methods with restarts were measured with d-get and d-spider-sfo (benchmarks/results/gpu_restarts.md). A restart costs
+both programs about the same, so it is the steps between restarts that decide.
 """
 
 from __future__ import annotations
@@ -26,22 +29,35 @@ SPEEDS = {
 }
 """By the largest number of columns: measured at 123 and at 477."""
 
-FILLS = 350
-"""Configurations below which the kernel takes no less time: they do not fill the GPU."""
-LAUNCH = 30.0
-"""Microseconds that a step of the plain program takes at least."""
-COMPILE = 10.0
-"""Seconds that a plain program takes to compile; each combination of sizes is one. The kernel is compiled once."""
-PROGRAMS, LARGE = 3, 16
-"""A method with restarts, whose steps differ in cost, is the plain program's if it has so few combinations of sizes and
-no smaller batch; by an estimate from steps and batches the paper's grid of d-get took 200 seconds instead of 33."""
+
+class Costs(NamedTuple):
+    """What a sweep costs besides its steps."""
+
+    fills: int
+    """Configurations below which the kernel takes no less time: they do not fill the GPU."""
+    launch: float
+    """Microseconds that a step of the plain program takes at least."""
+    compile: float
+    """Seconds that a plain program takes to compile; each combination of sizes is one. The kernel is compiled once."""
 
 
-def plain_is_faster(columns: int, batch: int, steps: Sequence[int]) -> bool:
+USUAL, RESTARTS = Costs(350, 30.0, 10.0), Costs(150, 75.0, 15.0)
+
+
+def plain_is_faster(columns: int, batch: int, steps: Sequence[int], periods: Sequence[int] = ()) -> bool:
     """Whether the plain program runs configurations of one combination of sizes faster, compilation included.
 
-    This is for methods whose steps all cost the same. `steps` are those of each configuration: in the kernel each takes
-    its own time, while in the plain program all of them run as long as the longest.
+    In the kernel each configuration takes its own time, while in the plain program all of them run as long as the
+    longest.
+
+    Args:
+        columns: The dimension.
+        batch: The minibatch of steps that are not restarts.
+        steps: The steps of each configuration.
+        periods: The period of each configuration, for a method with restarts.
+
+    Returns:
+        Whether it is faster.
 
     >>> plain_is_faster(123, 1, [36_000] * 1000), plain_is_faster(477, 1, [200_000] * 1100)
     (False, True)
@@ -49,6 +65,8 @@ def plain_is_faster(columns: int, batch: int, steps: Sequence[int]) -> bool:
     known = SPEEDS[min((width for width in SPEEDS if columns <= width), default=max(SPEEDS))]
     at = np.log(batch), np.log(known.batches)
     kernel, plain = (np.exp(np.interp(*at, np.log(speeds))) for speeds in (known.kernel, known.plain))
-    by_kernel = kernel * max(sum(steps), FILLS * max(steps))
-    by_plain = max(steps) * max(plain * len(steps), LAUNCH) + COMPILE * 1e6
+    more = RESTARTS if periods else USUAL
+    ordinary = [t * (1 - 1 / q) for t, q in zip(steps, periods, strict=True)] if periods else steps
+    by_kernel = kernel * max(sum(ordinary), more.fills * max(ordinary))
+    by_plain = max(steps) * max(plain * len(steps), more.launch) + more.compile * 1e6
     return bool(by_plain < by_kernel)
