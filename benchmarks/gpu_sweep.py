@@ -62,6 +62,8 @@ def follow(
         for piece in fleet.pieces():
             clock = time.perf_counter()
             for seen in fleet.follow(piece, alive):
+                if not len(seen.member):  # between two marks
+                    continue
                 seconds.append(time.perf_counter() - clock)
                 found |= {(int(k), int(m)): x for k, m, x in zip(*seen[:3], strict=True)}
                 clock = time.perf_counter()

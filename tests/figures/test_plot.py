@@ -127,6 +127,16 @@ def test_a_curve_is_the_mean_over_seeds_and_its_band_a_deviation():
     np.testing.assert_array_equal(xs, traces[0].table["epoch"])
     np.testing.assert_allclose(low, losses.mean(axis=1) - losses.std(axis=1))
     np.testing.assert_allclose(high, losses.mean(axis=1) + losses.std(axis=1))
+    # One trace far above the others: no trace is below the band.
+    far = dataclasses.replace(traces[0], table=traces[0].table.assign(loss=traces[0].table["loss"] + 9))
+    losses = pd.concat([trace.table["loss"] for trace in (far, *traces[1:])], axis=1)
+    assert (losses.mean(axis=1) - losses.std(axis=1) < losses.min(axis=1)).all()
+    np.testing.assert_allclose(band(plot.curves({"a": [far, *traces[1:]]}).axes[0])[1], losses.min(axis=1))
+
+
+def test_lines_can_be_told_apart_beyond_the_colours():
+    styles = [plot.style.line_style(k) for k in range(16)]
+    assert len({(str(one["color"]), str(one["linestyle"])) for one in styles}) == 16
 
 
 def test_one_trace_has_no_band():

@@ -262,6 +262,9 @@ def test_a_piece_goes_on_from_where_it_was(kind, tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(again, whole, check_exact=True)
     assert begun[-1] > 100
     assert not (tmp_path / sweeping.UNFINISHED).exists(), "what is finished leaves nothing behind"
+    (tmp_path / sweeping.UNFINISHED / "0").mkdir(parents=True)  # as after a kill that came before it was removed
+    peer.sweep("d-get", grid, small_logistic(), RING, out=tmp_path, **options)
+    assert not (tmp_path / sweeping.UNFINISHED).exists()
 
 
 def test_another_sweep_does_not_take_what_is_unfinished(tmp_path):

@@ -53,9 +53,9 @@ def curves(
 ) -> Figure:
     """Curves of groups of traces that differ in seed. Each group is one line, the mean over its traces.
 
-    The band around a mean is one sample standard deviation to either side on a linear axis. On a log axis, where a
-    deviation could reach below zero, it goes from the smallest to the largest trace. Traces recorded at different
-    points are interpolated linearly. A mean ends where the first of its traces does.
+    The band around a mean is one sample standard deviation to either side on a linear axis, but no further than the
+    smallest and the largest trace. On a log axis, where a deviation could reach below zero, it goes from the one to the
+    other. Traces recorded at different points are interpolated linearly. A mean ends with the first of its traces.
 
     A trace that diverged is in no mean: it is drawn as a thin line of its own, and the legend says so. The axes fit the
     other traces. The axis of the loss is limited if a trace rises, or if a steep start would make the rest look flat.
@@ -189,7 +189,8 @@ def _line(name: str, traces: Sequence[Trace], x: str, metric: Metric, optimum: f
     found = band(tables, x, metric.name)
     require(len(found.x) > 0, f"the traces of {name!r} have no {x} in common: give them the same budget")
     if not metric.log:
-        return _Line(found.x, found.mean, found.mean - found.deviation, found.mean + found.deviation)
+        low, high = found.mean - found.deviation, found.mean + found.deviation
+        return _Line(found.x, found.mean, np.maximum(low, found.low), np.minimum(high, found.high))
     # A log axis cannot show the zero consensus error of a common start, or a loss below the optimum.
     mean = np.where(found.mean > 0, found.mean, np.nan)
     least = found.values[found.values > 0].min(initial=math.inf)

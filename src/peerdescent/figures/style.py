@@ -27,7 +27,7 @@ def line_style(index: int) -> dict[str, Any]:
     """Colour, dash and marker of the line with this index."""
     return {
         "color": COLOURS[index % len(COLOURS)],
-        "linestyle": DASHES[index % len(DASHES)],
+        "linestyle": DASHES[(index + index // len(COLOURS)) % len(DASHES)],
         "marker": MARKERS[index % len(MARKERS)],
         "markerfacecolor": "white",
     }

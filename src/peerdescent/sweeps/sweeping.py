@@ -215,8 +215,8 @@ def _fill(
             for piece in pieces:
                 if all(table.has(members[k][0]) for k in piece.ravel()):
                     shutil.rmtree(_place(*store, [fleet.members[k] for k in piece.ravel()]), ignore_errors=True)
-            with contextlib.suppress(OSError):  # unless something is unfinished
-                (store[0] / UNFINISHED).rmdir()
+            if all(table.has(one) for one in table.wanted):
+                shutil.rmtree(store[0] / UNFINISHED, ignore_errors=True)
         bar.end()
 
 
