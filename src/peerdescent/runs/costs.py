@@ -30,8 +30,10 @@ class Costs:
         samples: How many gradients an exact local gradient counts as. None for 1, if the cost is not a finite sum.
         degrees: The mean out-degree of each W in the network's period.
 
-    >>> from peerdescent import methods
-    >>> costs = Costs(methods.gt_hsgd(batch=4, initial_batch=32), samples=100, degrees=[2.0])
+    >>> import peerdescent as peer
+    >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
+    >>> method, network = peer.methods.gt_hsgd(batch=4, initial_batch=32), peer.Network(peer.topology.ring(4))
+    >>> costs = Costs.of(method, problem, network)
     >>> costs.gradients([0, 1, 2, 3]).tolist(), int(costs.gradients(1_000_000_000))
     ([0.0, 32.0, 40.0, 48.0], 8000000024)
     """
