@@ -14,7 +14,9 @@ from scipy.stats import norm
 
 import peerdescent as peer
 from peerdescent import theory
+from peerdescent.engines.compiled import _draw
 from peerdescent.engines.mixing import weights_of
+from peerdescent.engines.outline import outline
 from peerdescent.engines.program import Net, Program, begin, number
 from peerdescent.methods.estimators import hybrid
 from peerdescent.methods.fusions import tracking
@@ -109,31 +111,36 @@ class Setting:
             numbers = {name: number(value, float) for name, value in method.numbers.items()}
             data, weights = cast(self.problem.data, float), weights_of(self.network, float)
             program = Program(method.pattern, self.problem.oracle, ())
-            kept = _record(program, steps, numbers, data, weights, jnp.arange(seeds, dtype=jnp.uint32), x0)
+            every, does = jnp.arange(seeds, dtype=jnp.uint32), outline(method)
+            draw = partial(_draw, self.problem.oracle, True, None)  # a program of its own, which many share
+            first = {one: draw(*one, 1, data, every, np.int32(0)) for one in does.first_requests}
+            later = {one: draw(*one, steps, data, every, np.int32(1)) for one in does.requests}
+            kept = _record(program, steps, numbers, data, weights, every, first, later, x0)
         return Run(self, *(np.asarray(a) for a in kept))
 
 
 # There are dozens of programs that run for a fraction of a second each. Compilation takes most of the time, so the
 # compiler's optimisation is off.
 @partial(jax.jit, static_argnums=(0, 1), compiler_options={"xla_backend_optimization_level": 0})
-def _record(program, steps, numbers, data, weights, seeds, x0):
+def _record(program, steps, numbers, data, weights, seeds, first, later, x0):
     method = program.method.replace(**numbers)
 
     def kept(state):
         return state.x, state.fusion.v, state.fusion.y
 
-    def one(seed):
-        def body(state, t):
-            state = method.step(state, Net(program, data, weights, seed, t, {}))
+    def one(seed, first, later):
+        def body(state, step):
+            t, drawn = step
+            state = method.step(state, Net(program, data, weights, seed, t, drawn))
             return state, kept(state)
 
-        first = begin(program, numbers, data, weights, seed, x0)
-        later = jax.lax.scan(body, first, jnp.arange(1, steps + 1))[1]
-        x, v, y = (jnp.concatenate([a[None], b]) for a, b in zip(kept(first), later, strict=True))
+        start = begin(program, numbers, data, weights, seed, first, x0)
+        rest = jax.lax.scan(body, start, (jnp.arange(1, steps + 1), later))[1]
+        x, v, y = (jnp.concatenate([a[None], b]) for a, b in zip(kept(start), rest, strict=True))
         x = jnp.concatenate([x0[None], x])
         return x, v, y, jax.vmap(lambda points: jax.vmap(program.oracle.exact)(points, data)[1])(x[:-1])
 
-    return jax.vmap(one)(seeds)
+    return jax.vmap(one)(seeds, first, later)
 
 
 @partial(jax.jit, static_argnums=0)

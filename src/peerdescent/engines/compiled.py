@@ -46,7 +46,7 @@ class Loop:
         self, program: Program, method: Method, problem: Problem, numbers: Any, data: Any, weights: Any, seed: Any
     ) -> None:
         self.program, self.numbers, self.data, self.weights, self.seed = program, numbers, data, weights, seed
-        self.requests = outline(method).requests
+        self.requests, self.first_requests = outline(method).requests, outline(method).first_requests
         self.chunk = max(1, _chunk(problem.oracle, data, self.requests) // max(1, np.size(seed)))
         self.small = _is_small(problem, weights.width, self.requests)
         if program.many:
@@ -56,7 +56,11 @@ class Loop:
 
     def start(self, x0: Any) -> Any:
         """The state after iteration 0."""
-        return _start(self.program, self.numbers, self.data, self.weights, self.seed, x0)
+        # Most methods draw in iteration 0 as in later ones, and then one program serves for both.
+        shared = set(self.requests) & set(self.first_requests)
+        ahead = self._ahead(0)[1] if shared else {}
+        ahead = {one: ahead[one] if one in shared else self._draw(one, 1, 0) for one in self.first_requests}
+        return _start(self.program, self.numbers, self.data, self.weights, self.seed, ahead, x0)
 
     def some(self, state: Any, t: int, until: int) -> tuple[Any, int]:
         """The state after iterations from t on, as many as there are samples for, and the next t. Consumes `state`."""
@@ -71,10 +75,13 @@ class Loop:
     def _ahead(self, t: int) -> tuple[int, Any]:
         """The first iteration of the chunk that contains t, and the samples drawn ahead for that chunk."""
         if self.drawn is None or not 0 <= t - self.drawn[0] < self.chunk:
-            values = self.chunk, self.data, self.seed, np.int32(t)
-            layout = self.program.oracle, self.program.many, self.program.mesh
-            self.drawn = t, {request: _draw(*layout, *request, *values) for request in self.requests}
+            self.drawn = t, {request: self._draw(request, self.chunk, t) for request in self.requests}
         return self.drawn
+
+    def _draw(self, request: tuple[int, int], chunk: int, t: int) -> Any:
+        """The samples of a request in iterations t, ..., t + chunk - 1."""
+        layout = self.program.oracle, self.program.many, self.program.mesh
+        return _draw(*layout, *request, chunk, self.data, self.seed, np.int32(t))
 
     def _advance(self, state: Any, t: int, count: int, first: int, ahead: Any) -> Any:
         advance = _advance_small if self.small else _advance
@@ -116,14 +123,14 @@ def cut_of(a: Any) -> Spec:
 
 
 @partial(jax.jit, static_argnums=0)
-def _start(program: Program, numbers: Any, data: Any, weights: Any, seed: Any, x0: Any) -> Any:
+def _start(program: Program, numbers: Any, data: Any, weights: Any, seed: Any, ahead: Any, x0: Any) -> Any:
     out = None
     if program.mesh is not None:
         alone = partial(begin, program._replace(mesh=None))
-        out = jax.tree.map(cut_of, jax.eval_shape(alone, numbers, data, Alike(), seed, x0))
-    seeds, cuts = (None, None, None, 0, None), (SAME, FIRST, SECOND, SAME, FIRST)
+        out = jax.tree.map(cut_of, jax.eval_shape(alone, numbers, data, Alike(), seed, ahead, x0))
+    seeds, cuts = (None, None, None, 0, 0, None), (SAME, FIRST, SECOND, SAME, SECOND, FIRST)
     act = _lifted(partial(begin, program), program.many, program.mesh, seeds, cuts, out)
-    return act(numbers, data, weights, seed, x0)
+    return act(numbers, data, weights, seed, ahead, x0)
 
 
 def _interval(

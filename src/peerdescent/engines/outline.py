@@ -177,6 +177,10 @@ def flat(events: list[Any], rare: bool = True) -> Iterator[Any]:
             yield event
 
 
+def _drawn(events: list[Any]) -> tuple[tuple[int, Any], ...]:
+    return tuple(tuple(event) for event in flat(events, rare=False) if isinstance(event, Drawn))
+
+
 class Outline(NamedTuple):
     """What a method does in iteration 0 (`start`) and in any later one (`step`), as lists of events."""
 
@@ -196,7 +200,12 @@ class Outline(NamedTuple):
     @property
     def requests(self) -> tuple[tuple[int, Any], ...]:
         """The samples (call, batch) to draw ahead: those of an iteration in which no `then` branch is taken."""
-        return tuple(tuple(event) for event in flat(self.step, rare=False) if isinstance(event, Drawn))
+        return _drawn(self.step)
+
+    @property
+    def first_requests(self) -> tuple[tuple[int, Any], ...]:
+        """The samples (call, batch) of iteration 0, but for those of `then` branches."""
+        return _drawn(self.start)
 
     @property
     def gradients(self) -> list[Gradient]:

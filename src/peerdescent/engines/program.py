@@ -208,9 +208,10 @@ def draw(oracle: Oracle, data: Any, seed: Any, t: Any, call: int, batch: int, ax
     return jax.vmap(partial(oracle.draw, batch=batch))(node_keys(seed, nodes, t, call), data)
 
 
-def begin(program: Program, numbers: Any, data: Any, weights: Any, seed: Any, x0: jax.Array) -> Any:
-    """The state after iteration 0."""
-    state = settled(program.method.replace(**numbers).init(x0, Net(program, data, weights, seed, 0, {})))
+def begin(program: Program, numbers: Any, data: Any, weights: Any, seed: Any, ahead: Any, x0: jax.Array) -> Any:
+    """The state after iteration 0; `ahead` has samples from iteration 0 on."""
+    net = Net(program, data, weights, seed, 0, jax.tree.map(lambda a: a[0], ahead))
+    state = settled(program.method.replace(**numbers).init(x0, net))
     # Python numbers in the state of a custom method become arrays of a fixed type, as they are when read from a file.
     return jax.tree.map(lambda a: lax.convert_element_type(a, jnp.result_type(a)), state)
 
