@@ -40,8 +40,15 @@ def _plain(axis: Any) -> None:
 def speedup(table: pd.DataFrame, slopes: pd.DataFrame, curves: pd.DataFrame) -> Figure:
     """The speed-up with n: gaps by all gradients of the network, and gradients per node by n.
 
-    Under a linear speed-up the curves of the first coincide. `table` has the gradients per node by topology, nodes and
-    epsilon, `slopes` the slope of their logarithms with its confidence interval, and `curves` the gaps.
+    Under a linear speed-up the curves of the first panel coincide.
+
+    Args:
+        table: The gradients per node, by topology, nodes and epsilon.
+        slopes: The slope of their logarithms with its confidence interval, by topology and epsilon.
+        curves: The root of the mean gap, by topology, nodes and gradients per node.
+
+    Returns:
+        The figure.
     """
     figure, (left, right) = _figure(2)
     figure.set_size_inches(10.4, 5.4)

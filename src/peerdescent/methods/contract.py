@@ -206,7 +206,15 @@ def compose(estimator: Estimator, fusion: Fusion, name: str | None = None) -> Me
     """The method that passes the estimates v_t of `estimator` to `fusion`.
 
     With estimator memory m_t and fusion memory q_t, an iteration is (v_t, m_{t+1}) = estimator(x_t, m_t),
-    (x_{t+1}, q_{t+1}) = fusion(x_t, v_t, q_t). By default the name is "estimator*fusion".
+    (x_{t+1}, q_{t+1}) = fusion(x_t, v_t, q_t).
+
+    Args:
+        estimator: Computes v_t, such as `peer.estimators.hybrid()`.
+        fusion: Computes x_{t+1}, such as `peer.fusions.tracking()`.
+        name: The method's name; by default "estimator*fusion".
+
+    Returns:
+        The method.
 
     >>> from peerdescent.methods import estimators, fusions
     >>> print(compose(estimators.hybrid(beta=0.01), fusions.exact_diffusion(alpha=0.5)))

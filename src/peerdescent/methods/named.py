@@ -49,7 +49,16 @@ def d_pd_sgd(
 ) -> Method:
     """D-PD-SGD: stochastic gradients in a primal-dual recursion with step size `eta`.
 
-    `alpha` weighs the disagreement and `kappa` the dual variable. Needs W symmetric. Yi et al. 2020.
+    Needs W symmetric. Yi et al. 2020.
+
+    Args:
+        eta: The step size.
+        alpha: The weight of the disagreement between neighbours.
+        kappa: The weight of the dual variable.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
     """
     return compose(sgd(batch), primal_dual(eta, alpha, kappa), "d-pd-sgd")
 
@@ -59,7 +68,16 @@ def d_get(
 ) -> Method:
     """D-GET: the spider estimator with gradient tracking (combine-then-adapt).
 
-    A large batch every `period` iterations, and in between minibatches at two points. Sun, Lu and Hong 2020.
+    Sun, Lu and Hong 2020.
+
+    Args:
+        alpha: The step size.
+        period: A large batch is drawn every `period` iterations.
+        batch: The minibatch size in between, where gradients are taken at two points.
+        large_batch: The size of the large batch.
+
+    Returns:
+        The method.
     """
     return compose(spider(period, batch, large_batch), tracking(alpha, atc=False), "d-get")
 
@@ -70,6 +88,15 @@ def d_spider_sfo(
     """D-SPIDER-SFO: the spider estimator with exact diffusion.
 
     Needs W symmetric, static, with its smallest eigenvalue above -1/3. Pan, Liu and Wang 2020.
+
+    Args:
+        alpha: The step size.
+        period: A large batch is drawn every `period` iterations.
+        batch: The minibatch size in between, where gradients are taken at two points.
+        large_batch: The size of the large batch.
+
+    Returns:
+        The method.
     """
     return compose(spider(period, batch, large_batch), exact_diffusion(alpha), "d-spider-sfo")
 
@@ -78,6 +105,14 @@ def gt_sarah(alpha: float = tracking.alpha, period: int = spider.period, batch: 
     """GT-SARAH: spider with exact local gradients at its restarts, and gradient tracking; finite sums only.
 
     Xin, Khan and Kar 2020.
+
+    Args:
+        alpha: The step size.
+        period: The exact local gradient is taken every `period` iterations.
+        batch: The minibatch size in between, where gradients are taken at two points.
+
+    Returns:
+        The method.
     """
     return compose(spider(period, batch, None), tracking(alpha), "gt-sarah")
 

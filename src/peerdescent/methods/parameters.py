@@ -197,12 +197,15 @@ def step_size(default: float) -> Any:
 
 
 def count(default: int, *, tuned: Mapping[str, tuple[float, ...]] | None = None, scaled: Scale | None = None) -> Any:
-    """Declare a whole number of at least 1 that may be traced, such as a period."""
+    """Declare a whole number of at least 1 that may be traced, such as a period; arguments as for `number`."""
     return _declared(Kind.counter, default, low=1, tuned=dict(tuned or {}), scaled=scaled)
 
 
 def size(default: int | None, *, optional: bool = False, tuned: Mapping[str, tuple[int, ...]] | None = None) -> Any:
-    """Declare a whole number of at least 1 that determines shapes in the program, such as a batch size."""
+    """Declare a whole number of at least 1 that determines shapes in the program, such as a batch size.
+
+    With `optional`, None is allowed. The other arguments are as for `number`.
+    """
     return _declared(Kind.size, default, low=1, optional=optional, tuned=dict(tuned or {}))
 
 

@@ -106,7 +106,13 @@ def star(n: int) -> nx.Graph:
 def erdos_renyi(n: int, probability: float | None = None, seed: int = 0) -> nx.Graph:
     """Erdős-Rényi random graph: each pair is joined with `probability`. Redrawn from the same seed until connected.
 
-    The default probability 2 ln(n) / n is twice the connectivity threshold.
+    Args:
+        n: The number of nodes.
+        probability: The probability of an edge; by default 2 ln(n) / n, twice the connectivity threshold.
+        seed: For the edges.
+
+    Returns:
+        The graph.
 
     >>> nx.is_connected(erdos_renyi(30, seed=1))
     True

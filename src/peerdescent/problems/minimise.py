@@ -25,7 +25,15 @@ class Optimum(NamedTuple):
 
 
 def optimum(problem: Problem, starts: int = 4, seed: int = 0) -> Optimum:
-    """Minimise F by L-BFGS in float64, from x_0 and from `starts - 1` random points.
+    """Minimise F by L-BFGS in float64, from several starting points.
+
+    Args:
+        problem: The problem.
+        starts: The number of searches: one from the problem's x_0, or zeros, and the others from random points.
+        seed: For the random points.
+
+    Returns:
+        The best of the searches.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))

@@ -45,9 +45,15 @@ class Quadratic:
 def quadratic(matrices: Any, linear: Any = None, noise: Any = 1.0) -> Problem:
     """Quadratics f_i(x) = x'Q_i x / 2 - c_i'x with noisy gradients Q_i x - c_i + xi; xi Gaussian, E||xi||^2 = noise^2.
 
-    `matrices` are the Q_i (n, p, p), symmetric and possibly indefinite. `linear` are the c_i (n, p), by default zero.
-    `noise` is one number, or one per node. L is the largest spectral norm of the Q_i. An exact gradient counts as one
-    gradient.
+    L is the largest spectral norm of the Q_i. An exact gradient counts as one gradient.
+
+    Args:
+        matrices: The Q_i (n, p, p), symmetric and possibly indefinite.
+        linear: The c_i (n, p); by default zero.
+        noise: One number, or one per node.
+
+    Returns:
+        The problem.
 
     >>> problem = quadratic(np.stack([np.eye(2), 3 * np.eye(2)]))
     >>> problem.loss(np.array([1.0, 1.0])), problem.smoothness

@@ -80,8 +80,15 @@ CURVATURES = {"nonconvex": 2.0, "l2": 1.0, "none": 0.0}
 def logistic(partition: Partition, strength: float = 1e-4, regulariser: str = "nonconvex") -> Problem:
     """Logistic regression f_i(x) = mean_j log(1 + exp(-l_ij <x, theta_ij>)) + strength r(x).
 
-    theta_ij are the features and l_ij the labels, -1 or +1. `regulariser` is "nonconvex" (the paper's
-    r(x) = sum_k x_k^2 / (1 + x_k^2)), "l2" (||x||^2 / 2) or "none". All nodes have the same r.
+    theta_ij are the features and l_ij the labels, -1 or +1. All nodes have the same r.
+
+    Args:
+        partition: The rows of each node, as from `data.partition(20)`.
+        strength: The weight of the regulariser.
+        regulariser: r(x): "nonconvex" for the paper's sum_k x_k^2 / (1 + x_k^2), "l2" for ||x||^2 / 2, or "none".
+
+    Returns:
+        The problem.
 
     >>> import peerdescent as peer
     >>> data = peer.datasets.load("digits")

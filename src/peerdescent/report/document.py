@@ -44,13 +44,20 @@ GENERATOR = b'<meta name="generator" content="peerdescent">'
 
 
 def write(folder: str | Path, out: str | Path | None = None, force: bool = False) -> Path:
-    """Write one HTML page about all runs and sweeps in a folder and its subfolders; returns its path.
+    """Write one HTML page about all runs and sweeps in a folder and its subfolders.
 
-    By default the file is `report.html` in that folder; a file that is no such page is replaced only with `force`. The
-    page needs no internet and no other files. It has interactive curves by epochs, rounds, bytes, seconds or steps, in
-    which runs that differ only in seed are one line with a band; a table of the final results; heat maps of sweeps; the
-    configuration and the network, if there is a `config.toml`; and citations. A file `optimum.json` such as
+    The page needs no internet and no other files. It has interactive curves by epochs, rounds, bytes, seconds or steps,
+    in which runs that differ only in seed are one line with a band; a table of the final results; heat maps of sweeps;
+    the configuration and the network, if there is a `config.toml`; and citations. A file `optimum.json` such as
     {"value": 0.25} adds the gap to that optimum for the runs in its folder and subfolders.
+
+    Args:
+        folder: The folder.
+        out: The file to write; by default `report.html` in that folder.
+        force: Whether to replace a file that is not such a page.
+
+    Returns:
+        The path of the page.
 
     >>> import tempfile, peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))

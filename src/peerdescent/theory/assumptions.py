@@ -19,7 +19,7 @@ from peerdescent.runs.checks import starting_point
 
 
 class Constants(NamedTuple):
-    """What the bounds need to know of a problem and its start."""
+    """The constants of a problem and its starting point that the bounds depend on."""
 
     smoothness: float
     """L of Assumption 1: E||g_i(x, xi) - g_i(y, xi)||^2 <= L^2 ||x - y||^2."""
@@ -32,7 +32,7 @@ class Constants(NamedTuple):
     variances: tuple[float, ...] = ()
     """nu_i^2 at each node."""
     uncertainty: float = 0.0
-    """Half the width of the 95 % confidence interval of `variance`; 0 where it is exact."""
+    """Half the width of the 95 % confidence interval of `variance`; 0 if that is exact."""
     uncertainties: tuple[float, ...] = ()
     """The same for `variances`."""
 
@@ -47,16 +47,28 @@ def constants(
     starts: int = 4,
     seed: int = 0,
 ) -> Constants:
-    """The constants of a problem that is started at x_0 (p,), by default where `run` starts it.
+    """The constants of a problem that starts at x_0.
 
     - L is exact for quadratics. For logistic regression it is max_i sqrt(e_i) / 4 + s, where e_i is the largest
       eigenvalue of mean_j ||theta_ij||^2 theta_ij theta_ij' and s the smoothness of the regulariser: the slope of the
       logistic function is at most 1/4. For a stream it follows from the fourth moments of its Gaussian regressors. For
-      other losses nobody knows it: give it as `smoothness`.
-    - nu_i^2 is known for quadratics. Elsewhere it is the largest value of E||g_i(x, xi) - grad f_i(x)||^2 over x_0 and
-      `points`, computed over all samples of a finite sum, or estimated from `samples` draws a node, with a confidence
-      interval. Assumption 1 asks for a bound at all x that a run visits: give points that it visited.
+      other losses it is unknown: pass it as `smoothness`.
+    - nu_i^2 is known for quadratics. For other problems it is the largest value of E||g_i(x, xi) - grad f_i(x)||^2 over
+      x_0 and `points`, computed over all samples of a finite sum, or estimated from `samples` draws per node, with a
+      confidence interval. Assumption 1 needs a bound at all x that a run visits: pass points that it visited.
     - F* is the smallest value that `problems.optimum` finds in `starts` searches.
+
+    Args:
+        problem: The problem.
+        x0: The starting point, (p,), or (n, p) with equal rows; by default the problem's, else zeros.
+        points: More points (p,) at which the variance is computed.
+        samples: How many samples to draw per node for the variance. None for all samples of a finite sum, else 10,000.
+        smoothness: L; by default `smoothness_of(problem)`.
+        starts: The number of searches for F*.
+        seed: For the samples and the random starting points of the searches.
+
+    Returns:
+        The constants.
 
     >>> import numpy as np
     >>> import peerdescent as peer
@@ -87,7 +99,19 @@ def constants(
 def visiting(
     known: Constants, problem: Problem, points: Sequence[Any], samples: int | None = None, seed: int = 0
 ) -> Constants:
-    """The same constants with variances that hold at these points as well."""
+    """The same constants with variances that hold at these points as well.
+
+    Args:
+        known: The constants so far.
+        problem: The problem.
+        points: The points (p,).
+        samples: How many samples to draw per node. None for all samples of a finite sum, else 10,000.
+        seed: For the samples.
+
+    Returns:
+        The constants. Each nu_i^2 is the largest of the value in `known` and those at the points, or the problem's own
+        if it is known exactly.
+    """
     if problem.variance is not None:
         each, errors = np.asarray(problem.variance, dtype=float), np.zeros(problem.nodes)
     else:
@@ -105,7 +129,7 @@ def visiting(
 
 
 def smoothness_of(problem: Problem) -> float:
-    """L of Assumption 1, where it is known."""
+    """L of Assumption 1; a ValueError if it is not known for the problem."""
     if problem.smoothness is not None:
         return problem.smoothness
     require(

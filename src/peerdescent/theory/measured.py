@@ -1,4 +1,4 @@
-"""Theorem 1's bound, term by term, beside the gap that runs measure."""
+"""Theorem 1's bound, term by term, compared with the gap measured in runs."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ POINTS = 60
 
 
 def marks(steps: int, points: int = POINTS) -> list[int]:
-    """When to record a run whose mean gap is wanted: evenly, and densely at the start, where the gap falls fast."""
+    """The steps to record for a mean gap: evenly spaced, and dense at the start, where the gap falls fast."""
     return sorted({*recording_steps(points, steps), *recording_steps(Grid(points, "log"), steps)})
 
 
 class Measured(NamedTuple):
-    """A bound and what was measured under it."""
+    """Theorem 1's bound, and the gap that was measured with the same parameters."""
 
     constants: assumptions.Constants
     parameters: theorem.Parameters
     nodes: int
     lam: float
     curve: pd.DataFrame
-    """For T = `steps`: the six terms, their sum `bound`, and the `measured` gap, with its `least` and `most` of all
-    seeds."""
+    """One row per T, in the column `steps`: the six terms, their sum `bound`, and the `measured` gap, which is the mean
+    over seeds, with the smallest (`least`) and the largest (`most`)."""
 
     @property
     def looseness(self) -> float:
-        """How many times the bound is above the measured gap, at the end."""
+        """The ratio of the bound to the measured gap, at the end."""
         last = self.curve.iloc[-1]
         return float(last["bound"] / last["measured"])
 
     @property
     def table(self) -> pd.DataFrame:
-        """The terms at the end: value, share of the bound, and how often the measured gap fits into it."""
+        """The terms at the end: value, share of the bound, and ratio to the measured gap."""
         last = self.curve.iloc[-1]
         rows = [(name, last[name]) for name in (*theorem.TERMS, "bound", "measured")]
         found = pd.DataFrame(rows, columns=["term", "value"])
@@ -67,13 +67,27 @@ def measure(
     progress: Any = None,
     out: Path | None = None,
 ) -> Measured:
-    """Run GT-HSGD with a step size that Theorem 1 allows, and set its gap beside the bound, for all T up to `steps`.
+    """Run GT-HSGD with a step size that Theorem 1 allows, and compare its gap with the bound, for all T up to `steps`.
 
-    The gap is the mean over nodes and t = 0..T of ||grad F(x_t^i)||^2, between records by the trapezoidal rule, and its
-    mean over `seeds` runs. `alpha` is by default Corollary 1's where that lies in the theorem's range, else 99 % of the
-    largest one there; `initial_batch` is by default the corollary's. beta is Theorem 1's. `constants` are by default
-    those of the problem; the variance is then the largest of those at x_0 and at the ends of the runs. Runs have the
-    seeds from `seed` on; with a folder `out`, they are stored there, and continued if they are there in part.
+    The gap is the mean over nodes and t = 0..T of ||grad F(x_t^i)||^2, between records by the trapezoidal rule, and
+    averaged over the runs. The weight beta is Theorem 1's.
+
+    Args:
+        problem: The problem.
+        network: A static network, with as many nodes as the problem.
+        steps: The length of a run, and the largest T; at least 2.
+        alpha: The step size. By default the smaller of Corollary 1's and 99 % of the largest that Theorem 1 allows.
+        initial_batch: The minibatch size b_0 at t = 0; by default Corollary 1's.
+        seeds: The number of runs.
+        seed: The seed of the first run; the others have the seeds that follow.
+        constants: The constants in the bound; by default those of the problem. If they have `variances`, the bound uses
+            the largest of these and of the variances at the ends of the runs.
+        precision: As for `run`.
+        progress: As for `run`.
+        out: A folder for the runs. Unfinished runs there are continued.
+
+    Returns:
+        The bound and the measured gap, with the constants and parameters used.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))

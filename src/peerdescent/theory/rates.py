@@ -1,4 +1,4 @@
-"""How fast GT-HSGD is by Corollary 1, and all methods by Table 1: iterations and gradients for a given accuracy."""
+"""Complexities: iterations and gradients for a given accuracy, of GT-HSGD by Corollary 1 and all methods by Table 1."""
 
 from __future__ import annotations
 
@@ -30,12 +30,21 @@ class Complexity(NamedTuple):
 
     @property
     def queries(self) -> int:
-        """ceil(H + H^(1/3) n^(-2/3)): the paper's oracle queries at a node, one an iteration, and b_0 at the start."""
+        """ceil(H + H^(1/3) n^(-2/3)): the paper's oracle queries per node, one per iteration, and b_0 at the start."""
         return math.ceil(self.total + math.cbrt(self.total / self.nodes**2))
 
 
 def complexity(constants: Constants, nodes: int, lam: float, epsilon: float) -> Complexity:
-    """H_opt and H_net of Corollary 1.
+    """H_opt and H_net of Corollary 1: the iterations that GT-HSGD needs for E||grad F|| <= epsilon.
+
+    Args:
+        constants: The constants of the problem.
+        nodes: The number of nodes n.
+        lam: lambda of the network.
+        epsilon: The accuracy.
+
+    Returns:
+        Both numbers of iterations, up to a universal constant.
 
     >>> found = complexity(Constants(1.0, 1.0, 1.0, 1.0), nodes=8, lam=0.0, epsilon=0.01)
     >>> round(found.total), found.queries
@@ -50,10 +59,10 @@ def complexity(constants: Constants, nodes: int, lam: float, epsilon: float) -> 
 
 
 def gradients_for(nodes: int, steps: int) -> int:
-    """The gradients a node computes in T = `steps` iterations with Corollary 1's parameters: b_0 + 2 (T - 1).
+    """The gradients that a node computes in T = `steps` iterations with Corollary 1's parameters: b_0 + 2 (T - 1).
 
-    b_0 = ceil(T^(1/3)/n^(2/3)) are for the start. Every later iteration takes two, of one sample at two points, which
-    the paper counts as one query of the oracle: by its count it is b_0 + T - 1.
+    Iteration 0 takes b_0 = ceil(T^(1/3)/n^(2/3)). Every later iteration takes two, of one sample at two points, which
+    the paper counts as one query of the oracle, so that it counts b_0 + T - 1 queries.
 
     >>> gradients_for(20, 10_800)
     21601
@@ -63,7 +72,16 @@ def gradients_for(nodes: int, steps: int) -> int:
 
 
 def steps_for(constants: Constants, nodes: int, lam: float, epsilon: float) -> float:
-    """The T at which Corollary 1's bound has fallen to epsilon^2; its condition on T may ask for more.
+    """The T at which Corollary 1's bound has fallen to epsilon^2.
+
+    Args:
+        constants: The constants of the problem.
+        nodes: The number of nodes n.
+        lam: lambda of the network.
+        epsilon: The accuracy.
+
+    Returns:
+        T, a real number. The corollary's own condition on T may require more; see `least_steps`.
 
     >>> known = Constants(1.0, 1.0, 1.0, 1.0)
     >>> round(steps_for(known, 1, 0.0, 0.1)), round(44**1.5 / 0.1**3)
@@ -81,7 +99,13 @@ def steps_for(constants: Constants, nodes: int, lam: float, epsilon: float) -> f
 def independent_below(nodes: int, lam: float, constants: Constants | None = None) -> float:
     """The epsilon below which the rate no longer depends on the topology: min{l^-4 (1-l)^3, l^-1 (1-l)^1.5} / n.
 
-    This is section 3's order, without the problem's constants. With them it is where H_opt of Corollary 1 equals H_net.
+    Args:
+        nodes: The number of nodes n.
+        lam: lambda of the network, l in the formula.
+        constants: The constants of the problem. None for the order in section 3 of the paper, without constants.
+
+    Returns:
+        The epsilon; with `constants`, the one at which H_opt of Corollary 1 equals H_net. Infinite if lam is 0.
 
     >>> independent_below(20, 0.0), independent_below(20, 0.5)
     (inf, 0.035355339059327376)
@@ -97,10 +121,17 @@ def independent_below(nodes: int, lam: float, constants: Constants | None = None
 
 
 def table1(nodes: int, lam: float, epsilon: float, exponent: float = 2.0) -> pd.DataFrame:
-    """Table 1: the oracle complexity of each method at each node, without constants.
+    """Table 1: the oracle complexity of each method per node, without constants.
 
-    Four rows have an exponent of 1 - lam that its paper does not give: `exponent` stands for it, and the column
-    `exponent assumed` says where.
+    Args:
+        nodes: The number of nodes n.
+        lam: lambda of the network.
+        epsilon: The accuracy.
+        exponent: The exponent of 1 / (1 - lam) in the four rows whose papers do not give it.
+
+    Returns:
+        A table with one row per method: the `order` as a formula, its value `complexity`, and `exponent assumed`, which
+        is true where `exponent` was used.
 
     >>> table1(20, 0.75, 1e-4).set_index("method")["complexity"].idxmin()
     'gt-hsgd'

@@ -1,8 +1,8 @@
-"""Theorem 1 and Corollary 1: what they ask of GT-HSGD's parameters, and what they promise.
+"""Theorem 1 and Corollary 1: their conditions on GT-HSGD's parameters, and their bounds.
 
-Nothing is hidden in constants, so the bounds can be set beside what runs measure. Equations are those of Xin, Khan and
-Kar, ICML 2021. n is the number of nodes, lam is lambda = ||W - 11'/n||, and where lam is 0 the terms of the network
-vanish.
+All constants are explicit, so the bounds can be compared with measurements. Equations are those of Xin, Khan and Kar,
+ICML 2021. n is the number of nodes, and lam is lambda = ||W - 11'/n||, written l in formulas. If lam is 0, the terms of
+the network vanish.
 """
 
 from __future__ import annotations
@@ -22,6 +22,14 @@ from peerdescent.theory.assumptions import Constants, check_sizes, check_static,
 def largest_step_size(smoothness: float, nodes: int, lam: float) -> float:
     """The step sizes of Theorem 1 lie below this: min{(1-l^2)^2/(90 l^2), sqrt(n(1-l))/(26 l), 1/(4 sqrt 3)} / L.
 
+    Args:
+        smoothness: L.
+        nodes: The number of nodes n.
+        lam: lambda of the network.
+
+    Returns:
+        The limit, which the step size must not reach.
+
     >>> round(largest_step_size(1.0, 20, 0.0), 4), round(largest_step_size(1.0, 20, 0.75), 6)
     (0.1443, 0.003781)
     """
@@ -33,7 +41,16 @@ def largest_step_size(smoothness: float, nodes: int, lam: float) -> float:
 
 
 def weight(alpha: float, smoothness: float, nodes: int) -> float:
-    """beta = 48 L^2 alpha^2 / n, the weight that Theorem 1 asks for."""
+    """The weight of Theorem 1, beta = 48 L^2 alpha^2 / n.
+
+    Args:
+        alpha: The step size.
+        smoothness: L.
+        nodes: The number of nodes n.
+
+    Returns:
+        beta.
+    """
     return 48 * smoothness**2 * alpha**2 / nodes
 
 
@@ -44,7 +61,18 @@ TERMS = ("optimality", "noise", "start noise", "network start", "network start n
 def bound(
     constants: Constants, nodes: int, lam: float, alpha: float, steps: int, initial_batch: int = 1
 ) -> dict[str, float]:
-    """Theorem 1's bound on E||grad F(x~_T)||^2, T = `steps` >= 2, term by term, for its own weight beta.
+    """Theorem 1's bound on E||grad F(x~_T)||^2, term by term, with the weight beta of the theorem.
+
+    Args:
+        constants: The constants of the problem.
+        nodes: The number of nodes n.
+        lam: lambda of the network.
+        alpha: The step size, below `largest_step_size`.
+        steps: T, at least 2.
+        initial_batch: The minibatch size b_0 at t = 0.
+
+    Returns:
+        The six terms by name, in the order of `TERMS`; the bound is their sum.
 
     >>> terms = bound(Constants(1.0, 1.0, 1.0, 1.0), nodes=20, lam=0.75, alpha=0.003, steps=10**6)
     >>> max(terms, key=terms.get), round(sum(terms.values()), 5)
@@ -65,13 +93,23 @@ def bound(
 
 
 def steady_state(variance: float, nodes: int, lam: float, beta: float) -> float:
-    """Equation (3): what remains of Theorem 1's bound as T grows, 8 beta nu^2/n + 256 l^2 beta^2 nu^2/(1-l^2)^3."""
+    """Equation (3), the limit of Theorem 1's bound as T grows: 8 beta nu^2/n + 256 l^2 beta^2 nu^2/(1-l^2)^3.
+
+    Args:
+        variance: nu^2, the mean over nodes.
+        nodes: The number of nodes n.
+        lam: lambda of the network.
+        beta: The weight.
+
+    Returns:
+        The limit.
+    """
     nodes = check_sizes(nodes, lam)
     return 8 * beta * variance / nodes + 256 * lam**2 * beta**2 * variance / (1 - lam**2) ** 3
 
 
 class Parameters(NamedTuple):
-    """Those of Corollary 1."""
+    """The hyperparameters of GT-HSGD that Corollary 1 sets: the step size, the weight, and b_0."""
 
     alpha: float
     beta: float
@@ -81,8 +119,16 @@ class Parameters(NamedTuple):
 def parameters(smoothness: float, nodes: int, steps: int) -> Parameters:
     """Corollary 1: alpha = n^(2/3)/(8 L T^(1/3)), beta = 3 n^(1/3)/(4 T^(2/3)), b_0 = ceil(T^(1/3)/n^(2/3)).
 
-    b_0 is computed in integers, as the smallest b with b^3 n^2 >= T: a rounding error of the roots would add one to it
-    where they are whole.
+    b_0 is computed in integers, as the smallest b with b^3 n^2 >= T: if T^(1/3)/n^(2/3) is a whole number, a rounding
+    error in the roots could add one to it.
+
+    Args:
+        smoothness: L.
+        nodes: The number of nodes n.
+        steps: T.
+
+    Returns:
+        alpha, beta and b_0.
 
     >>> parameters(1.0, 8, 10**6)
     Parameters(alpha=0.005, beta=0.00015, initial_batch=25)
@@ -97,8 +143,8 @@ def parameters(smoothness: float, nodes: int, steps: int) -> Parameters:
 def least_steps(nodes: int, lam: float) -> float:
     """Corollary 1 holds for T above this: max{1424 l^6 n^2/(1-l^2)^6, 35 l^3 n^0.5/(1-l)^1.5}, and (3/4)^1.5 n^2.
 
-    The last is not in the corollary, but follows from Theorem 1, whose step size must be below 1/(4 sqrt(3) L); it is
-    the only one that is left where lam is 0.
+    The last is not in the corollary, but follows from Theorem 1, whose step size must be below 1/(4 sqrt(3) L). It is
+    the only condition if lam is 0.
     """
     nodes = check_sizes(nodes, lam)
     network = 1424 * lam**6 * nodes**2 / (1 - lam**2) ** 6, 35 * lam**3 * nodes**0.5 / (1 - lam) ** 1.5
@@ -106,9 +152,18 @@ def least_steps(nodes: int, lam: float) -> float:
 
 
 def corollary(constants: Constants, nodes: int, lam: float, steps: int) -> dict[str, float]:
-    """Corollary 1's bound on E||grad F(x~_T)||^2, T = `steps`: the part without the network, and the two with it.
+    """Corollary 1's bound on E||grad F(x~_T)||^2, term by term.
 
-    Where the corollary's condition on T fails, a warning names the T that would be needed.
+    If the corollary's condition on T does not hold, a warning names the T that would be needed.
+
+    Args:
+        constants: The constants of the problem.
+        nodes: The number of nodes n.
+        lam: lambda of the network.
+        steps: T.
+
+    Returns:
+        Three terms by name, of which the first does not depend on the network; the bound is their sum.
     """
     nodes, steps = check_sizes(nodes, lam), whole("steps", steps, 1)
     _warn_below(steps, nodes, lam, "a network", "this bound comes")
@@ -116,7 +171,7 @@ def corollary(constants: Constants, nodes: int, lam: float, steps: int) -> dict[
 
 
 def corollary_at(constants: Constants, nodes: int, lam: float, steps: float) -> dict[str, float]:
-    """The formula of `corollary` for any T, also for one that its condition leaves out, without a warning."""
+    """The formula of `corollary` for any T, without its condition and its warning."""
     gap = (1 - lam**2) ** 3
     return {
         "optimality and noise": (32 * constants.smoothness * constants.gap + 12 * constants.variance)
@@ -131,7 +186,16 @@ def gt_hsgd_parameters(
 ) -> Parameters:
     """Corollary 1's alpha, beta and b_0 for this problem, this network and a run of `steps` iterations.
 
-    Where the corollary's condition on T = `steps` fails, a warning names the T that would be needed.
+    If the corollary's condition on T = `steps` does not hold, a warning names the T that would be needed.
+
+    Args:
+        problem: The problem.
+        network: A static network, with as many nodes as the problem.
+        steps: T, the length of the run.
+        smoothness: L; by default `smoothness_of(problem)`.
+
+    Returns:
+        The hyperparameters, for `methods.gt_hsgd(**found._asdict())`.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(20))
@@ -152,7 +216,7 @@ def gt_hsgd_parameters(
 
 
 def _warn_below(steps: int, nodes: int, lam: float, name: str, what: str) -> None:
-    """Warn, on behalf of the caller's caller, where T = `steps` is too small for Corollary 1."""
+    """Warn, at the line that called the public function, if T = `steps` is too small for Corollary 1."""
     needed = least_steps(nodes, lam)
     if steps <= needed:
         warnings.warn(
@@ -163,6 +227,13 @@ def _warn_below(steps: int, nodes: int, lam: float, name: str, what: str) -> Non
 
 
 def check_step_size(alpha: float, smoothness: float, nodes: int, lam: float) -> None:
-    """Refuse step sizes outside Theorem 1's range."""
+    """Refuse step sizes outside Theorem 1's range.
+
+    Args:
+        alpha: The step size.
+        smoothness: L.
+        nodes: The number of nodes n.
+        lam: lambda of the network.
+    """
     most = largest_step_size(smoothness, nodes, lam)
     require(0 < alpha < most, f"alpha = {alpha:g}: must be positive, and below {most:g} for Theorem 1 to hold")
