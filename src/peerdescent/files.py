@@ -18,7 +18,7 @@ except ImportError:  # not on Windows
 MARK = ".peerdescent"
 """The file that says that a folder is for results of this package."""
 TEMPORARY = ".peerdescent-"
-"""How the names of files begin that are being written."""
+"""The prefix of the names of files that are being written."""
 TEXT = b"Results of peerdescent. Files of its names are replaced without asking.\n"
 
 

@@ -97,7 +97,7 @@ class Alike(NamedTuple):
         return x
 
     def disagree(self, t: Any, x: jax.Array) -> jax.Array:
-        """Nothing."""
+        """Zeros."""
         return 0 * x
 
 

@@ -38,7 +38,7 @@ ANNOUNCEMENT = 7331
 """The tag of these lines, so that messages of the program itself are not taken for them."""
 
 STOPPED = {"stop ": ValueError, "stop, not finite ": NotFinite}
-"""How a line begins that has the reason for an error, and the type of that error."""
+"""The prefixes of lines that have the reason for an error, and the types of those errors."""
 
 LOST = re.compile(r"connection|broken pipe|reset by peer|timed out|timeout|unreachable|remote process", re.IGNORECASE)
 """What errors of a lost connection say; gloo has no type for them."""

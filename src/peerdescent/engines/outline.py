@@ -2,9 +2,8 @@
 
 An outline lists, for iteration 0 and for any later one, which samples a method draws, at which vectors it takes
 gradients, how often it mixes, what depends on the iteration counter, and a digest of the arithmetic between. It is
-independent of problem and network;
-`peerdescent.runs.costs` computes costs from it. Engines use it to draw samples ahead and to store equal vectors once.
-The GPU kernel uses it to compute gradients before the rest of an iteration.
+independent of problem and network; `peerdescent.runs.costs` computes costs from it. Engines use it to draw samples
+ahead and to store equal vectors once. The GPU kernel uses it to compute gradients before the rest of an iteration.
 """
 
 from __future__ import annotations
@@ -248,8 +247,8 @@ def outline(method: Method) -> Outline:
         start, first = recorded(method.init, Leaf(0))
         leaves, structure = jax.tree.flatten(first)
         aliases = _firsts([id(leaf) if isinstance(leaf, Blank) else (k,) for k, leaf in enumerate(leaves)])
-        # Leaves that are equal after iteration 0 stay equal if a step makes equal ones of equal ones. Those of which it
-        # does not are told apart, until no more are.
+        # Leaves that are equal after iteration 0 stay equal if a step maps equal leaves to equal leaves. Leaves for
+        # which it does not are distinguished, and the step is recorded again, until nothing changes.
         while True:
             one = {k: Leaf(k) for k in aliases}
             known = [one[aliases[k]] if isinstance(leaf, Blank) else leaf for k, leaf in enumerate(leaves)]

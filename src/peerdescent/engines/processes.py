@@ -73,7 +73,7 @@ class Alone(Net):
         return x
 
     def disagree(self, x: torch.Tensor) -> torch.Tensor:
-        """Nothing."""
+        """Zeros."""
         return 0 * x
 
 

@@ -145,7 +145,7 @@ class Net:
         return self.weights.disagree(self.t, settled(x))
 
     def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """Compute only the branch that is due. If configurations differ, compute `then` only where it is due."""
+        """Compute only the branch that is taken. If configurations differ, only those that take `then` compute it."""
         self.settle()
         call, rare, outer = self.calls.next, self.rare, self.due
         due = self.t % period == 0
@@ -186,7 +186,7 @@ class Net:
         return jax.vmap(local)(x, sample.drawn, self.data)
 
     def _where_due(self, gradients: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-        """The gradients of the configurations that are due, a few at a time, and zeros for the others."""
+        """The gradients of the configurations that take this branch, a few at a time, and zeros for the others."""
         if self.due is None:
             return gradients(x)
         size = min(RESTARTED_TOGETHER, x.shape[1])

@@ -1,4 +1,4 @@
-"""What defines an oracle, as text and as a checksum, so that stored results of another one are known as such."""
+"""What defines an oracle, as text and as a checksum, so that stored results of another oracle are recognised."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def definition(oracle: Any, data: Any, dimension: int) -> tuple[str, list[np.nda
 
     Oracles of this package are defined by their class and fields. What holds functions of a user is traced by JAX on
     the shapes of one node's data, so a function with another body, or with other values from around it, has another
-    text. The text of one function may differ between versions of JAX. What JAX cannot trace equals nothing else.
+    text. The text of one function may differ between versions of JAX. A function that JAX cannot trace equals no other.
 
     >>> import peerdescent as peer
     >>> rows, w = np.ones((2, 4, 3)), np.zeros(3)

@@ -144,7 +144,7 @@ def run(
             pace = Pace(folder, machine.gather)
 
             def unfinished(folder: Path) -> None:
-                recorder.save(folder, Status.interrupted)  # so ends a run that is killed after this
+                recorder.save(folder, Status.interrupted)  # the status if the run is killed after this
 
             for left, right in pairwise(grid):
                 move = visited(seed, left, right, problem.nodes)

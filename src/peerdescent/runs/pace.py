@@ -1,4 +1,4 @@
-"""When a run writes checkpoints: so often that a kill loses little, and so rarely that they cost little."""
+"""When a run writes checkpoints: often, so that a kill loses little, but not so often that they cost much time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ LOST = 2.0
 SHARE = 0.02
 """The most that checkpoints may cost, as a share of the time that the run has taken."""
 GUESS = 0.01
-"""Seconds that the first checkpoint is thought to take."""
+"""The assumed time of the first checkpoint, in seconds."""
 
 
 class Pace:
-    """Divides the way from record to record, and tells when to save.
+    """Divides the steps between two records, and decides when to save.
 
     Processes have different clocks, so they agree on decisions through `gather`. Without a folder nothing is saved.
     """
@@ -29,7 +29,7 @@ class Pace:
         self.spent, self.cost, self.steps = 0.0, GUESS, 1
 
     def next(self, step: int, until: int) -> int:
-        """The step at which to look at the clock again: `until`, or an earlier one if the way is long."""
+        """The step at which to look at the clock again: `until`, or an earlier one if that is far away."""
         if self.folder is None:
             return until
         now = time.perf_counter()
@@ -40,7 +40,7 @@ class Pace:
         return step + self.steps
 
     def is_due(self, recorded: bool = False) -> bool:
-        """Whether to save now, if its share of the time allows: at a record, or where much would be lost."""
+        """Whether to save now: at a record, or after `LOST` seconds, and only if checkpoints stay within `SHARE`."""
         if self.folder is None:
             return False
         now = time.perf_counter()

@@ -80,7 +80,7 @@ class Recorder:
         self.record()
 
     def known(self, earlier: Trace | None, folder: Path | None) -> Trace | None:
-        """What there is of this run: an earlier trace, or the newest checkpoint that every process has, or None.
+        """The part of this run that is done: an earlier trace, the newest checkpoint that every process has, or None.
 
         If there are both, the one with more steps.
         """

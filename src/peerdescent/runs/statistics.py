@@ -12,7 +12,7 @@ import numpy as np
 
 
 def mean(values: Any) -> np.ndarray:
-    """The mean over seeds, which are the first axis. Without a value for a seed it is NaN: others would flatter.
+    """The mean over seeds, which are the first axis. NaN if a seed has no value, since others would be biased.
 
     >>> mean([[1.0, 2.0], [3.0, float("nan")]]).tolist()
     [2.0, nan]

@@ -131,7 +131,7 @@ class Trace:
         }
 
     def is_over(self, total: int) -> bool:
-        """Whether nothing is left of a run of `total` steps. That of one process of several is never over."""
+        """Whether a run of `total` steps has ended. Always false for the checkpoint of one process of several."""
         ended = self.status == Status.diverged or (self.status == Status.done and self.steps == total)
         return ended and self.position is None and len(self.x) > 0
 

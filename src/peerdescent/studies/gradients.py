@@ -2,7 +2,7 @@
 
 A run of T iterations has Corollary 1's parameters for that T, and its gap is the mean of ||grad F(x_t^i)||^2 over all
 nodes and t = 0..T, which the corollary bounds. A curve is the root of that gap, averaged over seeds, against the
-gradients a node has spent, for growing T. Where it falls below epsilon, E||grad F(x~_T)|| <= epsilon.
+gradients that a node has computed, for growing T. Where it falls below epsilon, E||grad F(x~_T)|| <= epsilon.
 
 The problem is `problems.streaming`. The variance of its gradients grows with the distance to a node's planted
 coefficients, without a bound, so it breaks the paper's Assumption 1 (bounded variance); the other assumptions hold.
@@ -36,27 +36,27 @@ from peerdescent.runs.trace import Status
 from peerdescent.theory.measured import marks, running_gap
 
 FEATURES, NOISE, STRENGTH = 10, 1.0, 4.0
-"""Of the stream, whose strength makes it non-convex."""
+"""Arguments of the stream, which is non-convex at this strength."""
 SPEEDUP_GRAPHS = ("complete", "exponential")
 NODES = 20
-"""For `independence`."""
+"""The number of nodes of `independence`."""
 GRAPHS = ("ring", "grid", "torus", "exponential", "directed-exponential", "complete")
 KEY = ("topology", "nodes", "steps", "seed", "points")
-"""What tells runs apart."""
+"""The columns that identify a run."""
 MEASURED = ("lambda", "gradients", "gap")
-"""What is known of a run."""
+"""The columns that are measured in a run."""
 
 
 class Scale(NamedTuple):
     """How much is measured."""
 
     nodes: tuple[int, ...]
-    """For `speedup`."""
+    """The numbers of nodes n of `speedup`."""
     budgets: tuple[int, ...]
-    """n T for `speedup`."""
+    """The products n T of `speedup`."""
     speedup_epsilons: tuple[float, ...]
     steps: tuple[int, ...]
-    """T for `independence`."""
+    """The lengths T of `independence`."""
     independence_epsilons: tuple[float, ...]
     seeds: int
     points: int = 100
@@ -77,18 +77,18 @@ SCALES = {
 SCALES["full"] = SCALES["quick"]._replace(
     budgets=tuple(2**k for k in range(14, 23)), speedup_epsilons=(0.3, 0.2, 0.13, 0.08), seeds=20
 )
-"""For a test; minutes on two CPU cores; longer runs and more seeds."""
+"""The scale "tiny" is for a test, "quick" takes minutes on two CPU cores, and "full" has longer runs and more seeds."""
 
 
 class Needed(NamedTuple):
-    """What `speedup` and `independence` found."""
+    """The result of `speedup` and `independence`."""
 
     table: pd.DataFrame
-    """Gradients a node needs, a row a topology, size and epsilon."""
+    """The gradients that a node needs, one row per topology, number of nodes and epsilon."""
     slopes: pd.DataFrame | None
     """`speedup`: the slope of log gradients against log n, with its 95 % confidence interval."""
     gaps: pd.DataFrame
-    """The measurements: a row a run."""
+    """The measurements, one row per run."""
 
 
 def speedup(
@@ -100,20 +100,20 @@ def speedup(
     progress: Any = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> Needed:
-    """Gradients a node needs for E||grad F|| <= epsilon, for growing n; the paper's linear speed-up is a slope of -1.
+    """Gradients needed per node for E||grad F|| <= epsilon, for growing n; a linear speed-up is a slope of -1.
 
     By default all nodes draw from one distribution. With a `spread` they differ: in the mean over nodes and features,
-    the squares of their planted coefficients' distances to the common ones are spread^2, exactly and for every n but 1,
-    which is left out. Either way F, L and the mean variance at any x are the same for all n. The slope's confidence
+    the squares of their planted coefficients' distances to the common ones are exactly spread^2, for every n above 1
+    (n = 1 is left out). Either way F, L and the mean variance at any x are the same for all n. The slope's confidence
     interval is from 2,000 bootstrap samples of the seeds.
 
     Args:
         scale: "tiny", "quick" or "full": sizes, lengths and seeds.
-        out: folder for the tables and the figure, by default runs/speedup; runs that are there are not repeated.
-        spread: how far the nodes' planted coefficients are from their mean.
-        each: what maps a function over the runs, such as `map` of a pool of processes.
-        progress: as for `run`.
-        note: is called with a line on what was written.
+        out: A folder for the tables and the figure, by default runs/speedup. Runs in it are not repeated.
+        spread: How far the nodes' planted coefficients are from their mean.
+        each: Maps a function over the runs: `map`, or the `map` of a pool of processes.
+        progress: As for `run`.
+        note: Called with a line that says what was written.
 
     Returns:
         The gradients needed, the slopes, and all measurements.
@@ -148,11 +148,21 @@ def independence(
     progress: Any = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> Needed:
-    """Gradients a node needs for E||grad F|| <= epsilon on 20 nodes, for graphs of every lambda and falling epsilon.
+    """Gradients needed per node for E||grad F|| <= epsilon on 20 nodes, for six graphs and falling epsilon.
 
-    Nodes differ (`problems.streaming` with a spread of 1), since on equal ones the network has little to do. `ratio`
-    is to the complete graph, and `predicted` is the ratio of the T at which Corollary 1's bounds fall to epsilon^2
-    (`theory.steps_for`), with the variance at x_0. The arguments are those of `speedup`.
+    Nodes differ (`problems.streaming` with a spread of 1), since the network has little effect if they are identical.
+    `ratio` is relative to the complete graph, and `predicted` is the ratio of the T at which Corollary 1's bounds fall
+    to epsilon^2 (`theory.steps_for`), with the variance at x_0.
+
+    Args:
+        scale: "tiny", "quick" or "full": lengths, accuracies and seeds.
+        out: A folder for the tables and the figure, by default runs/topology. Runs in it are not repeated.
+        each: As for `speedup`.
+        progress: As for `run`.
+        note: Called with a line that says what was written.
+
+    Returns:
+        The gradients needed and all measurements; there are no slopes.
     """
     size, folder = _scale(scale), _folder(out, "topology")
     wanted = [(graph, NODES, steps) for graph in GRAPHS for steps in size.steps]
@@ -190,7 +200,7 @@ def _folder(out: str | Path | None, name: str) -> Path:
 
 
 def _problem(nodes: int, spread: float, exact: bool = False) -> Problem:
-    """The stream; `exact` makes the root mean square of the nodes' distances to their mean `spread`, not about that."""
+    """The stream. With `exact`, the root mean square of the nodes' distances to their mean is exactly `spread`."""
     if exact and spread:
         planted = streaming(nodes, FEATURES, spread=1.0).data.planted
         spread /= float((planted - planted.mean(axis=0)).std())
@@ -206,7 +216,7 @@ def _measure(
     progress: Any,
     label: str,
 ) -> pd.DataFrame:
-    """The gap of every graph, number of nodes, T and seed; what is in the folder already is not measured again."""
+    """The gap of every graph, number of nodes, T and seed; those already in the folder are not measured again."""
     about = {"problem": "streaming", "features": FEATURES, "noise": NOISE, "strength": STRENGTH, **run_of._asdict()}
     store = Store(folder, "gaps", about, KEY)
     keys = [(*what, seed, size.points) for what in wanted for seed in range(1, size.seeds + 1)]
@@ -238,7 +248,7 @@ class _Run(NamedTuple):
 
 
 def _gap(problem: Problem, network: Network, steps: int, seed: int, points: int) -> tuple[float, float]:
-    """The gradients a node spends in a run with Corollary 1's parameters, and the run's gap."""
+    """The gradients that a node computes in a run with Corollary 1's parameters, and the run's gap."""
     assert problem.smoothness is not None
     chosen = theory.parameters(problem.smoothness, problem.nodes, steps)
     method, record = methods.gt_hsgd(**chosen._asdict()), marks(steps, points)
@@ -250,9 +260,9 @@ def _gap(problem: Problem, network: Network, steps: int, seed: int, points: int)
 
 
 def _curve(gaps: pd.DataFrame, graph: str, nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gradients a node (k,), and gaps (k, seeds), for growing T."""
+    """Gradients per node (k,), and gaps (k, seeds), for growing T."""
     own = gaps[(gaps["topology"] == graph) & (gaps["nodes"] == nodes)]
-    # By steps, since a run that diverged has spent less than the others of its length.
+    # By steps, since a run that diverged has computed fewer gradients than others of its length.
     by_seed = own.pivot(index="steps", columns="seed", values="gap").sort_index()
     return own.groupby("steps")["gradients"].max().to_numpy(float), by_seed.to_numpy()
 
@@ -265,9 +275,9 @@ def _means(gaps: pd.DataFrame) -> pd.DataFrame:
 
 
 def _needed(gradients: np.ndarray, gaps: np.ndarray, epsilon: float) -> float:
-    """Where the root of the mean gap first falls to epsilon, between measurements along a line on log axes.
+    """The gradients at which the root of the mean gap first falls to epsilon, interpolated linearly on log axes.
 
-    NaN where it begins below, or never gets there.
+    NaN if it starts below epsilon or never reaches it.
     """
     rms = np.sqrt(gaps.mean(axis=1))
     below = np.flatnonzero(rms <= epsilon)
@@ -281,9 +291,9 @@ def _needed(gradients: np.ndarray, gaps: np.ndarray, epsilon: float) -> float:
 
 
 def _slope(curves: Mapping[int, tuple[np.ndarray, np.ndarray]], epsilon: float) -> dict[str, float]:
-    """The slope of log gradients against log n by least squares, its 95 % interval, and how many sizes it is from.
+    """The slope of log gradients against log n by least squares, its 95 % interval, and the number of sizes used.
 
-    The interval is between percentiles of 2,000 bootstrap samples of the seeds; NaN where one of them has no slope.
+    The interval is between percentiles of 2,000 bootstrap samples of the seeds; NaN if one of them has no slope.
     """
     seeds = np.arange(next(iter(curves.values()))[1].shape[1])
 
@@ -293,7 +303,7 @@ def _slope(curves: Mapping[int, tuple[np.ndarray, np.ndarray]], epsilon: float) 
         return statistics.linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else math.nan
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DegenerateDataWarning)  # of samples without a slope, which are no surprise
+        warnings.simplefilter("ignore", DegenerateDataWarning)  # from samples without a slope, which are expected
         low, high = bootstrap(
             (seeds,), fit, n_resamples=2000, vectorized=False, method="percentile", rng=np.random.default_rng(0)
         ).confidence_interval

@@ -1,7 +1,7 @@
 """The paper's experiments, each a function: its networks, its data, figures 1 and 2, and one that it leaves out.
 
-A figure is a tuning of every method, runs of the winners on fresh seeds, and pictures of these. All of it lies in one
-folder, and what is there already is not computed again.
+A figure takes a tuning of every method, and runs of the winners on new seeds. All results are in one folder, and those
+already there are not computed again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ LAMBDAS = {"ring": 0.98, "exponential": 0.75, "directed-exponential": 0.67, "com
 DATA = {"a9a": (48_840, 123), "covertype": (100_000, 54), "kdd98": (75_000, 477), "miniboone": (100_000, 11)}
 """The paper's data, with the size it gives."""
 STAND_INS = {"kdd98": "synthetic-75000x477", "miniboone": "synthetic-100000x50"}
-"""Of the same shape, where the data cannot be had; OpenML's MiniBooNE has 50 columns, and the paper names no 11."""
+"""Synthetic sets of the same shape, for data that is not available. OpenML's MiniBooNE has 50 columns; the paper does
+not say which 11 it used."""
 COMPARED = {"gt-hsgd-strict": ALGORITHM_1, **{name: name for name in ("gt-hsgd", "gt-dsgd", "d-get", "d-spider-sfo")}}
 EVERYONE = {**COMPARED, **{name: name for name in ("gt-sarah", "dsgd", "d2", "d-pd-sgd")}}
 PARTITIONS: dict[str, dict[str, Any]] = {
@@ -47,7 +48,7 @@ PARTITIONS: dict[str, dict[str, Any]] = {
     "label": {"partition": "label"},
 }
 EPOCHS = (5, 10, 30, 100)
-"""Where losses are reported."""
+"""The epochs at which losses are reported."""
 
 
 class Scale(NamedTuple):
@@ -62,7 +63,7 @@ class Scale(NamedTuple):
     starts: int
     """Searches for the smallest value of F."""
     finalists: int = 1
-    """How many of the best of a tuning are compared over five seeds more."""
+    """How many of the best of a tuning are compared over five more seeds."""
 
 
 SCALES = {
@@ -70,14 +71,14 @@ SCALES = {
     "quick": Scale("medium", 30, 100, 5, 5),
     "full": Scale("paper", 30, 100, 5, 5),
 }
-"""For a test; for two CPU cores; the paper's grid, for a GPU."""
+"""The scale "tiny" is for a test, "quick" for two CPU cores, and "full", with the paper's grid, for a GPU."""
 
 
 class Study(NamedTuple):
-    """What an experiment found."""
+    """The result of an experiment."""
 
     table: pd.DataFrame
-    """A row a line of the figure: the method, and the mean and deviation over seeds of its loss."""
+    """One row per line of the figure: the method, and the mean and deviation over seeds of its loss."""
     traces: dict[str, list[Trace]]
     optimum: float
     """The smallest value of F that was found."""
@@ -85,7 +86,7 @@ class Study(NamedTuple):
 
 
 def _silent(text: str) -> None:
-    """Say nothing."""
+    """Print nothing."""
 
 
 def lambdas() -> pd.DataFrame:
@@ -103,7 +104,7 @@ def lambdas() -> pd.DataFrame:
 
 
 def table2(data_dir: str | Path | None = None) -> pd.DataFrame:
-    """The four data sets as they are loaded, and what the paper says; what cannot be had is said to be missing."""
+    """The four data sets as they are loaded, and what the paper says; sets that cannot be loaded are marked missing."""
     rows = []
     for name, (samples, features) in DATA.items():
         row: dict[str, Any] = {"data": name, "paper": f"{samples:,} x {features}"}
@@ -129,23 +130,35 @@ class How(TypedDict, total=False):
     tuning: float | None
     """Epochs of the tuning; by default the scale's, which are fewer than those of the runs."""
     finalists: int
-    """How many of the best of a tuning are compared over five seeds more; 1, the default, believes the one seed."""
+    """How many of the best of a tuning are compared over five more seeds; with 1, the default, one seed decides."""
     data_dir: str | Path | None
     progress: Any
     note: Callable[[str], None]
-    """Is called with a line on every part of the work."""
+    """Called with a line about each part of the work."""
 
 
 def figure1(data: str = "a9a", scale: str = "quick", out: str | Path | None = None, **how: Unpack[How]) -> Study:
     """Figure 1: four methods, tuned, over the undirected exponential graph; loss and gap against epochs.
 
     GT-HSGD comes twice: as in Algorithm 1, with batch 1 after the start, and with its batch tuned like the others'.
+
+    Args:
+        data: The name of a data set, or a file.
+        scale: "tiny", "quick" or "full": the grid, the lengths and the seeds.
+        out: A folder for all results; by default runs/figure1- and the name of the data. Results in it are used again.
+        how: Options that all figures share; see `How`.
+
+    Returns:
+        The table, the traces, and the smallest F found.
     """
     return _begin("figure1", data, scale, out, **how).compared(COMPARED)
 
 
 def figure2(data: str = "a9a", scale: str = "quick", out: str | Path | None = None, **how: Unpack[How]) -> Study:
-    """Figure 2: GT-HSGD, as in Algorithm 1, tuned on the complete graph and run on the four graphs."""
+    """Figure 2: GT-HSGD, as in Algorithm 1, tuned on the complete graph and run on the four graphs.
+
+    Arguments and result are as for `figure1`.
+    """
     work = _begin("figure2", data, scale, out, **how).on(topology="complete")
     problem, network = work.experiment()
     selector = work.tuned(ALGORITHM_1, problem, network, "complete")
@@ -160,7 +173,10 @@ def figure2(data: str = "a9a", scale: str = "quick", out: str | Path | None = No
 def heterogeneity(
     data: str = "a9a", scale: str = "quick", out: str | Path | None = None, **how: Unpack[How]
 ) -> dict[str, Study]:
-    """All methods, tuned, where nodes hold the same mixture of labels, a skewed one, and hardly more than one label."""
+    """All methods, tuned, where nodes hold the same mixture of labels, a skewed one, and hardly more than one label.
+
+    Arguments are as for `figure1`. The result has one `Study` per partition, by name.
+    """
     work = _begin("heterogeneity", data, scale, out, **how)
     return {
         name: replace(work.on(**partition), folder=work.folder / name).compared(EVERYONE)
@@ -189,7 +205,7 @@ def _begin(
     progress: Any = None,
     note: Callable[[str], None] = _silent,
 ) -> _Work:
-    """The work of one figure, on the paper's exponential graph unless it is put elsewhere."""
+    """The work of one figure, on the paper's exponential graph unless `on` changes that."""
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
     size = SCALES[scale]._replace(finalists=whole("finalists", finalists, 1))
@@ -206,7 +222,7 @@ def _begin(
 
 @dataclass(frozen=True)
 class _Work:
-    """A figure in the making: its options, how much is computed, the folder, and who hears of progress."""
+    """The work of one figure: its options, how much is computed, the folder, and how progress is reported."""
 
     what: str
     options: Options
@@ -250,7 +266,7 @@ class _Work:
         return found.selector
 
     def runs(self, selector: str, problem: Problem, network: Network, label: str) -> list[Trace]:
-        """A run a seed, none of them the one that chose the winner; those in the folder are read."""
+        """One run per seed, none of them the seed of the tuning; finished runs in the folder are read."""
         found, length = [], self.scale.length
         self.note(f"running {selector} on {network.name}, {self.scale.seeds} seeds, {length:g} epochs")
         for seed in range(1, self.scale.seeds + 1):
@@ -268,7 +284,7 @@ class _Work:
         return found
 
     def finished(self, traces: dict[str, list[Trace]], selectors: Mapping[str, str], problem: Problem) -> Study:
-        """The table, the pictures and the page."""
+        """Write the table, the figures and the report."""
         what, folder, length = self.what, self.folder, self.scale.length
         best = _optimum(problem, self.scale.starts, folder, self.note)
         rows = []
@@ -292,12 +308,12 @@ class _Work:
         return Study(table, traces, best, folder)
 
     def _shown(self, seed: int) -> Options:
-        """The options of a run, with which `peerdescent run` gives it again."""
+        """The options of a run, with which `peerdescent run` repeats it."""
         return replace(self.options, seed=seed, epochs=self.scale.length, skip_stationarity=True)
 
 
 def _loss_at(trace: Trace, epoch: float) -> float:
-    """The loss at the record next to an epoch; none where the run ended before, diverged."""
+    """The loss at the record nearest to an epoch; NaN if the run diverged before."""
     epochs = trace.table["epoch"]
     if trace.status == Status.diverged and epochs.iloc[-1] < epoch:
         return float("nan")
@@ -314,7 +330,7 @@ def _axes(selector: str, table: pd.DataFrame) -> tuple[str, str]:
 
 
 def _optimum(problem: Problem, starts: int, folder: Path, note: Callable[[str], None]) -> float:
-    """The smallest F that L-BFGS finds, once a folder."""
+    """The smallest F that L-BFGS finds; computed once per folder."""
 
     def compute() -> dict[str, Any]:
         note("looking for the smallest value of F")

@@ -281,7 +281,7 @@ def _ends(
 
 
 def _save(folder: Path, piece: np.ndarray, seen: Seen, losses: dict[int, np.ndarray], ended: dict[int, _End]) -> None:
-    """Write a checkpoint of a piece, if the disk has room: the sweep goes on without."""
+    """Write a checkpoint of a piece, if that is possible; on a full disk the sweep goes on without one."""
     places = {k: at for at, k in enumerate(piece.ravel().tolist())}
     arrays = {f"state/{i}": np.asarray(leaf) for i, leaf in enumerate(seen.leaves)}
     arrays["losses"] = np.stack([*losses.values()])

@@ -350,7 +350,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         return self.method.replace(**{**numbers, self.rate: torch.tensor(rate, dtype=torch.float64)})
 
     def _check_keys(self, group: dict[str, Any]) -> None:
-        """Refuse what the method would not heed."""
+        """Refuse keys that the method does not use."""
         known = ["lr", *(name for name in self.method.numbers if name != self.rate)]
         for name, value in group.items():
             require(

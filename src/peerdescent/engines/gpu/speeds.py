@@ -1,7 +1,7 @@
-"""How long many configurations take on a GPU, by the plain program and by the kernel: what routing rests on.
+"""How long many configurations take on a GPU, by the plain program and by the kernel: the basis of routing.
 
 Measured on one NVIDIA H200 with gt-hsgd, 20 nodes, float32 and 1,024 configurations (benchmarks/results/gpu_step.md).
-Another GPU shifts all of these together, so that the comparison still serves.
+Another GPU shifts all of these together, so the comparison still applies.
 
 Methods with restarts were measured with d-get and d-spider-sfo (benchmarks/results/gpu_restarts.md). A restart costs
 both programs about the same, so it is the steps between restarts that decide.
