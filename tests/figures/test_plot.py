@@ -125,8 +125,8 @@ def test_a_curve_is_the_mean_over_seeds_and_its_band_a_deviation():
     np.testing.assert_allclose(line.get_ydata(), losses.mean(axis=1))
     xs, low, high = band(axes)
     np.testing.assert_array_equal(xs, traces[0].table["epoch"])
-    np.testing.assert_allclose(low, losses.mean(axis=1) - losses.std(axis=1))
-    np.testing.assert_allclose(high, losses.mean(axis=1) + losses.std(axis=1))
+    np.testing.assert_allclose(low, np.maximum(losses.mean(axis=1) - losses.std(axis=1), losses.min(axis=1)))
+    np.testing.assert_allclose(high, np.minimum(losses.mean(axis=1) + losses.std(axis=1), losses.max(axis=1)))
     # One trace far above the others: no trace is below the band.
     far = dataclasses.replace(traces[0], table=traces[0].table.assign(loss=traces[0].table["loss"] + 9))
     losses = pd.concat([trace.table["loss"] for trace in (far, *traces[1:])], axis=1)

@@ -102,7 +102,7 @@ def test_samples_drawn_ahead_are_kept_between_intervals(monkeypatch):
     real = compiled._draw
     monkeypatch.setattr(compiled, "_draw", lambda *a: drawn.append(int(a[-1])) or real(*a))
     trace = peer.run(GT_HSGD, small_logistic(), RING, steps=2500, record=500)
-    assert drawn == [1, 1025, 2049]
+    assert drawn == [0, 1024, 2048]
     assert trace.steps == 2500
 
 

@@ -27,8 +27,9 @@ def line_style(index: int) -> dict[str, Any]:
     """Colour, dash and marker of the line with this index."""
     return {
         "color": COLOURS[index % len(COLOURS)],
+        # Shifted where colours begin again, so that no line looks like another.
         "linestyle": DASHES[(index + index // len(COLOURS)) % len(DASHES)],
-        "marker": MARKERS[index % len(MARKERS)],
+        "marker": MARKERS[(index + 5 * (index // len(COLOURS))) % len(MARKERS)],
         "markerfacecolor": "white",
     }
 
