@@ -20,11 +20,11 @@ lint: .venv/.developer
 	@$(BIN)/lint-imports
 
 tests: .venv/.developer
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # The same tests with random examples, which `make test` draws alike every time, and many more of them.
 test-long: .venv/.developer
-	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --timeout 3600
+	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --timeout 3600
 
 bench: .venv/.runtime
 	$(BIN)/python benchmarks/step.py

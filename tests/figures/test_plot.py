@@ -340,3 +340,18 @@ def test_long_names_are_cut_between_parameters(tmp_path):
     box, page = legend.get_window_extent(), figure.bbox
     assert page.x0 <= box.x0
     assert box.x1 <= page.x1
+
+
+@pytest.mark.parametrize("suffix", plot.SUFFIXES)
+def test_only_figures_of_our_own_are_replaced(tmp_path, suffix):
+    figure, path = plot.curves({"a": seeds(1)}), tmp_path / f"a{suffix}"
+    for _ in range(2):
+        plot.save(figure, path)
+    path.write_bytes(b"mine")
+    with pytest.raises(
+        ValueError, match=r"is not a figure of peerdescent: give another name, or --force to replace it"
+    ):
+        plot.save(figure, path)
+    assert path.read_bytes() == b"mine"
+    plot.save(figure, path, force=True)
+    assert path.stat().st_size > 1000

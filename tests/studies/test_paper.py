@@ -84,7 +84,7 @@ def test_figure1(tmp_path, monkeypatch):
     monkeypatch.setattr("peerdescent.engines.fleet.Fleet.follow", fail)
     monkeypatch.setattr(paper, "optimum", fail)
     # Pictures and page are made again, which takes its time and was seen above.
-    monkeypatch.setattr(paper.figures, "save", lambda *_: None)
+    monkeypatch.setattr(paper.figures, "save", lambda *_, **__: None)
     monkeypatch.setattr(paper.report, "write", lambda folder: folder / "report.html")
     (tmp_path / "figure1.csv").unlink()
     command("reproduce", "figure1", "--data", "digits", "--scale", "tiny", "--out", str(tmp_path))

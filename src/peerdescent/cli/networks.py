@@ -37,6 +37,7 @@ def network_command(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.png", help="Draw it, as .png, .pdf or .svg.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is no such figure.", metavar="")] = False,
     matrix: Annotated[bool, typer.Option("--matrix", help="Print W as CSV instead.", metavar="")] = False,
     *,
     given: dict[str, Any],
@@ -49,7 +50,7 @@ def network_command(
         )
     network = networks.Network(networks.topology.build(topology, options.nodes), options.weights)
     if out:
-        figures.save(figures.drawing(network), out)
+        figures.save(figures.drawing(network), out, force)
     if matrix:
         import numpy as np
 

@@ -59,9 +59,8 @@ Exit status: 0, 2 bad input.""",
 )
 def plot_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of runs, or of a tuning.", show_default=False)],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="A .png, .pdf or .svg; it is replaced.", show_default=False)
-    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="A .png, .pdf or .svg.", show_default=False)],
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is no such figure.", metavar="")] = False,
     x: Annotated[Across, typer.Option("--x", help="The horizontal axis.")] = "epoch",
     y: Annotated[
         str, typer.Option("--y", metavar="NAME", help=f"The vertical axis: {', '.join(UP)}, or a metric of your own.")
@@ -76,6 +75,7 @@ def plot_command(
 
     from peerdescent.report import findings
 
+    figures.check_replaceable(out, force)
     if heatmap is not None:
         require((folder / "sweep.csv").is_file(), f"{folder} has no sweep.csv: give the folder of one tuning")
         figure = figures.heatmap(pd.read_csv(folder / "sweep.csv"), *heatmap)
@@ -90,5 +90,5 @@ def plot_command(
             console.say(f"not drawn, since {y} was not recorded: {', '.join(lacking)}", "warning")
             traces = {label: each for label, each in traces.items() if label not in lacking}
         figure = figures.curves(traces, [(x, y)], json.loads(known.read_text())["value"] if known.is_file() else None)
-    print(figures.save(figure, out))
+    print(figures.save(figure, out, force))
     return 0

@@ -160,7 +160,7 @@ def compare_command(
     if out:
         with signals.writing():
             files.write(out / "comparison.csv", table.to_csv(index=False).encode())
-            figures.save(figures.comparison(traces), out / "comparison.png")
+            figures.save(figures.comparison(traces), out / "comparison.png", force=True)
     console.result(options.format, table, console.comparison)
     if out:
         again = f"; continue with peerdescent compare --resume --out {out}" if interrupted else ""
@@ -281,7 +281,7 @@ def _clear_comparison(out: Path) -> None:
 def _write(place: Path, selector: str, trace: Trace) -> None:
     """Write a run folder; its configuration is there since the run began."""
     trace.save(place)
-    figures.save(figures.comparison({selector: trace}), place / "loss.png")
+    figures.save(figures.comparison({selector: trace}), place / "loss.png", force=True)
 
 
 def _slugs(selectors: Sequence[str]) -> list[str]:

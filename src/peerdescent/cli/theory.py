@@ -174,7 +174,7 @@ def bound_command(
             shown = re.sub(r"^Network\((.*)lam=(.*)\)$", r"\1λ = \2", str(network))
             figure = figures.theory.bound(found, f"{problem.name}  ·  {shown}")
             for suffix in figures.SUFFIXES:
-                figures.save(figure, out / f"bound{suffix}")
+                figures.save(figure, out / f"bound{suffix}", force=True)
     console.result(options.format, found.table, console.plain)
     if not options.quiet:
         used, largest = found.parameters, found.curve.iloc[-1][list(theory.TERMS)].astype(float).idxmax()

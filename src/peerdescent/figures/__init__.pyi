@@ -7,4 +7,5 @@ from .style import COLOURS as COLOURS
 from .style import DASHES as DASHES
 from .style import MARKERS as MARKERS
 from .style import SUFFIXES as SUFFIXES
+from .style import check_replaceable as check_replaceable
 from .style import save as save

@@ -21,6 +21,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#5
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1.5, 1)))
 MARKERS = "os^DvPX<>"
 SUFFIXES = (".png", ".pdf", ".svg")
+MADE_BY = "peerdescent"
+"""What the metadata of a figure says."""
 
 
 def line_style(index: int) -> dict[str, Any]:
@@ -42,12 +44,31 @@ def finish(axes: Axes, x: str, y: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def save(figure: Figure, path: str | Path) -> Path:
-    """Write a figure as .png, .pdf or .svg."""
+def save(figure: Figure, path: str | Path, force: bool = False) -> Path:
+    """Write a figure as .png, .pdf or .svg.
+
+    Args:
+        figure: The figure.
+        path: The file; its ending is the format. A figure of this package is replaced.
+        force: Whether to replace any other file, too.
+
+    Returns:
+        The path.
+    """
     path = Path(path)
-    require(path.suffix.lower() in SUFFIXES, f"cannot draw {path.name!r}: end its name in {', '.join(SUFFIXES)}")
+    check_replaceable(path, force)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()
-    figure.savefig(content, dpi=150, format=path.suffix.lower()[1:])
+    form = path.suffix.lower()[1:]
+    figure.savefig(content, dpi=150, format=form, metadata={"Software" if form == "png" else "Creator": MADE_BY})
     write(path, content.getvalue())
     return path
+
+
+def check_replaceable(path: Path, force: bool = False) -> None:
+    """Refuse a file of another format, and one that exists and is no figure of this package, unless forced."""
+    require(path.suffix.lower() in SUFFIXES, f"cannot draw {path.name!r}: end its name in {', '.join(SUFFIXES)}")
+    require(
+        force or not path.is_file() or MADE_BY.encode() in path.read_bytes(),
+        f"{path} is not a figure of peerdescent: give another name, or --force to replace it",
+    )

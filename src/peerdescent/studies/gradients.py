@@ -135,7 +135,7 @@ def speedup(
     write(folder / "slopes.csv", pd.DataFrame(slopes).to_csv(index=False).encode())
     figure = charts.speedup(result.table, pd.DataFrame(slopes), _means(gaps))
     for suffix in figures.SUFFIXES:
-        figures.save(figure, folder / f"speedup{suffix}")
+        figures.save(figure, folder / f"speedup{suffix}", force=True)
     note(f"written to {folder}: speedup.csv, slopes.csv, gaps.csv, speedup.png, .pdf and .svg")
     return result
 
@@ -181,7 +181,7 @@ def independence(
     write(folder / "topology.csv", result.table.to_csv(index=False).encode())
     figure = charts.independence(result.table, _means(gaps))
     for suffix in figures.SUFFIXES:
-        figures.save(figure, folder / f"topology{suffix}")
+        figures.save(figure, folder / f"topology{suffix}", force=True)
     note(f"written to {folder}: topology.csv, gaps.csv, topology.png, .pdf and .svg")
     return result
 

@@ -262,7 +262,8 @@ class _Work:
             progress=self.progress, out=folder,
         )  # fmt: skip
         self.note(f"best of {len(found.table):,}: {found.selector}, loss {found.loss:.6f}")
-        figures.save(figures.heatmap(found.table, *_axes(found.selector, found.table)), folder / "heatmap.png")
+        map_of = figures.heatmap(found.table, *_axes(found.selector, found.table))
+        figures.save(map_of, folder / "heatmap.png", force=True)
         return found.selector
 
     def runs(self, selector: str, problem: Problem, network: Network, label: str) -> list[Trace]:
@@ -302,7 +303,7 @@ class _Work:
         title = f"{problem.name}, n = {problem.nodes}, mean of {self.scale.seeds} seeds"
         figure = figures.curves(traces, (("epoch", "loss"), ("epoch", "gap")), best, title)
         for suffix in ("png", "pdf", "svg"):
-            figures.save(figure, folder / f"{what}.{suffix}")
+            figures.save(figure, folder / f"{what}.{suffix}", force=True)
         page = report.write(folder)
         self.note(f"written to {folder}: {what}.csv, {what}.png, .pdf and .svg, {page.name}")
         return Study(table, traces, best, folder)
