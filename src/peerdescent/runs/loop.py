@@ -71,7 +71,7 @@ def run(
         progress: True, False, None (a bar on a terminal only), or an object with `begin`, `update` and `end`.
         resume: An earlier trace or run folder, to continue to a larger number of steps.
         checkpoint: A folder for the checkpoints of this process, written at records, and between them if they are far
-            apart, as long as that takes less than a fiftieth of the time. The run continues from the newest valid
+            apart, as long as that takes less than 1.5 % of the time. The run continues from the newest valid
             checkpoint there that all processes of the run have, or from `resume` if that has more steps.
 
     Returns:
