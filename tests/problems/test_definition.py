@@ -40,7 +40,13 @@ def halved(w, batch):
     return jax.jit(scaled(0.5))(w, batch)
 
 
-FUNCTIONS = [squared, absolute, around([0.0, 0, 1]), around([0.0, 0, 2]), scaled(2.0), scaled(3.0)]
+def drawn(seed):
+    """A loss with noise from a key of its own."""
+    key = jax.random.key(seed)
+    return lambda w, batch: squared(w + 0.1 * jax.random.normal(key, w.shape), batch)
+
+
+FUNCTIONS = [drawn(0), drawn(1), squared, absolute, around([0.0, 0, 1]), around([0.0, 0, 2]), scaled(2.0), scaled(3.0)]
 FUNCTIONS += [jax.jit(around(np.arange(3.0))), jax.jit(around(np.arange(3.0) + 1)), halved]
 
 

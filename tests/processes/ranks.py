@@ -58,8 +58,11 @@ class Group:
 
 
 @contextlib.contextmanager
-def group(count, folder, action, *arguments, timeout=60.0):
-    """Processes that call `action(*arguments)`, with the variables that `torchrun` sets; they are killed at the end."""
+def group(count, folder, action, *arguments, timeout=60.0, variables=None):
+    """Processes that call `action(*arguments)`; they are killed at the end.
+
+    Their environment has the variables that `torchrun` sets, or those given for each of them.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     logs = [folder / f"log-{rank}" for rank in range(count)]
     common = os.environ | {
@@ -70,6 +73,8 @@ def group(count, folder, action, *arguments, timeout=60.0):
     try:
         for rank, log in enumerate(logs):
             env = common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            if variables is not None:
+                env = os.environ | variables[rank]
             processes.append(FORKS.Process(target=_rank, args=(env, log, action, arguments)))
             processes[-1].start()
         yield Group(processes, logs)
@@ -115,7 +120,7 @@ def compute(folder):
 
     engine.Processes.__init__ = keep
     found = {}
-    for name, method, problem, network in shards.cases(4):
+    for name, method, problem, network in shards.cases(4, "some"):
         trace = peer.run(
             method, problem, network, steps=shards.STEPS, precision=64, record=2, engine="processes", progress=False
         )
@@ -123,7 +128,7 @@ def compute(folder):
         found[f"bytes {name}"] = np.array([seen[-1].links.sent, trace.table["bytes"].iloc[-1]])
         found[f"table {name}"] = trace.table.drop(columns="seconds").to_numpy(float)
     # A process that was given its own data alone.
-    name, method, problem, network = next(iter(shards.cases(4)))
+    name, method, problem, network = next(iter(shards.cases(4, "some")))
     own = problem.only(engine.connect())
     found["own"] = peer.run(method, own, network, steps=shards.STEPS, precision=64, record=2, engine="processes").x
     found["held"] = np.array([len(leaf) for leaf in own.data])

@@ -8,8 +8,6 @@ standard output, as JSON.
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -100,8 +98,9 @@ def facts(nodes):
     }
 
 
-if __name__ == "__main__":
-    own, folder, nodes = connect("sharded"), Path(sys.argv[1]), int(sys.argv[2])
-    found = {name: iterates(*case, "sharded") for name, *case in cases(nodes, sys.argv[3])}
+def compute(folder, nodes, kind):
+    """Leave the iterates of all cases in FOLDER/NUMBER.npz, and the facts in FOLDER/NUMBER.json."""
+    own = connect("sharded")
+    found = {name: iterates(*case, "sharded") for name, *case in cases(nodes, kind)}
     np.savez(folder / f"{own}.npz", **found)
-    print(json.dumps({"number": own} | facts(nodes)))
+    (folder / f"{own}.json").write_text(json.dumps({"number": own} | facts(nodes)))

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 import shards
+from ranks import group
 
 import peerdescent as peer
-from children import free_port, spawn
+from children import free_port
 from peerdescent.engines import connect, sharded
 from peerdescent.runs.schedule import Grid
 from small import PROBLEMS, Spy, assert_close, compiled, count_compilations, small_logistic
 
-SCRIPT = Path(__file__).with_name("shards.py")
 GT_HSGD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1)
 LIMIT = 240
 """Seconds after which processes that do not end are killed."""
@@ -30,24 +28,17 @@ LIMIT = 240
 @contextmanager
 def running(folder, nodes: int, devices: int, processes: int, kind: str):
     """Start them; what is yielded waits for their facts, process by process, and their iterates."""
-    common = os.environ | {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}",
-    }
+    common = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"}
     if processes > 1:
         common |= {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}", "JAX_NUM_PROCESSES": str(processes)}
-    command = [sys.executable, SCRIPT, folder, nodes, kind]
-    with ExitStack() as stack:
-        started = [
-            stack.enter_context(spawn(command, env=common | {"JAX_PROCESS_ID": str(own)})) for own in range(processes)
-        ]
+    each = [common | {"JAX_PROCESS_ID": str(own)} for own in range(processes)]
+    with group(processes, folder, shards.compute, folder, nodes, kind, variables=each) as started:
 
         def results():
-            told = [process.communicate(timeout=LIMIT) for process in started]
-            for process, (_, errors) in zip(started, told, strict=True):
-                assert process.returncode == 0, errors
-            iterates = [dict(np.load(folder / f"{own}.npz")) for own in range(processes)]
-            return [json.loads(out.splitlines()[-1]) for out, _ in told], iterates
+            codes, said = started.wait(LIMIT)
+            assert codes == [0] * processes, said
+            facts = [json.loads((folder / f"{own}.json").read_text()) for own in range(processes)]
+            return facts, [dict(np.load(folder / f"{own}.npz")) for own in range(processes)]
 
         yield results
 

@@ -12,8 +12,8 @@ import numpy as np
 LOST = 2.0
 """Seconds of work that a kill may lose, if checkpoints are cheap enough."""
 SHARE = 0.015
-"""The most that checkpoints on the way may cost, as a share of the time that the run has taken. With the one at the end,
-runs of three seconds come to less than a fiftieth."""
+"""The most that checkpoints on the way may cost, as a share of the time so far. With the one at the end it is less than
+2 % of a run of three seconds."""
 GUESS = 0.01
 """The assumed time of the first checkpoint, in seconds."""
 
