@@ -106,6 +106,8 @@ def attempt(words: list[str], after: float | None, rng: random.Random) -> int | 
         os.kill(child, rng.choice(SIGNALS))
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
+    ended = (0, 130, *(-number for number in SIGNALS))  # by itself, or by a signal
+    assert after is None or code in ended, f"{' '.join(words)} ended with {code} after a signal"
     return None if after is not None and code != 0 else code
 
 

@@ -1,11 +1,21 @@
-"""Checksums of arrays."""
+"""Checksums of arrays, and of what functions do."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
+
+LIBRARIES = sys.stdlib_module_names | {"jax", "jaxlib", "numpy", "scipy", "pandas", "sklearn", "torch"}
+"""Packages whose functions go by their names."""
 
 
 def checksum(*arrays: Any) -> str:
@@ -21,3 +31,91 @@ def checksum(*arrays: Any) -> str:
         if array.size:
             found.update(array.data.cast("B"))
     return found.hexdigest()[:16]
+
+
+def fingerprint(*things: Any) -> str:
+    """A checksum of what functions or classes do now: their code, and the values that they take from around them.
+
+    Functions of libraries go by their names. It may differ between versions of Python.
+
+    >>> def scaled(factor):
+    ...     return lambda x: factor * x
+    >>> fingerprint(scaled(2)) == fingerprint(scaled(2)), fingerprint(scaled(2)) == fingerprint(scaled(3))
+    (True, False)
+    """
+    return hashlib.sha256("\n".join(_inside(things, {})).encode()).hexdigest()[:16]
+
+
+def is_library(thing: Any) -> bool:
+    """Whether a function or class is of a library, or what this package has under its name."""
+    module = str(getattr(thing, "__module__", ""))
+    if not module.startswith("peerdescent."):
+        return module.partition(".")[0] in LIBRARIES
+    with suppress(AttributeError):
+        return attrgetter(thing.__qualname__)(sys.modules.get(module)) is thing
+    return False
+
+
+def _inside(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
+    """All that a thing consists of, as texts; `seen` are the things on the way, by their ids."""
+    if thing is None or isinstance(thing, bool | int | float | complex | str | bytes):
+        yield repr(thing)
+        return
+    if isinstance(thing, types.ModuleType):
+        yield thing.__name__
+        return
+    if id(thing) in seen:
+        yield "again"
+        return
+    seen[id(thing)] = thing
+    yield type(thing).__name__
+    if isinstance(thing, tuple | list):
+        for one in thing:
+            yield from _inside(one, seen)
+    elif isinstance(thing, set | frozenset):
+        yield from sorted("".join(_inside(one, dict(seen))) for one in thing)
+    elif isinstance(thing, dict):
+        for key, value in thing.items():
+            yield from _inside((key, value), seen)
+    elif isinstance(thing, types.CodeType):
+        yield thing.co_code.hex()
+        yield from thing.co_names
+        yield from _inside(thing.co_consts, seen)
+    elif isinstance(thing, functools.partial):
+        yield from _inside((thing.func, thing.args, thing.keywords), seen)
+    elif isinstance(thing, types.MethodType):
+        yield from _inside((thing.__func__, thing.__self__), seen)
+    elif callable(thing) and hasattr(thing, "__qualname__") and is_library(thing):
+        yield f"{thing.__module__}.{thing.__qualname__}"
+    elif hasattr(thing, "__wrapped__"):  # such as what jax.jit returns
+        yield from _inside(thing.__wrapped__, seen)
+    elif isinstance(thing, types.FunctionType):
+        around = [cell.cell_contents for cell in thing.__closure__ or ()]
+        names = [name for code in _codes(thing.__code__) for name in code.co_names if name in thing.__globals__]
+        yield from _inside((thing.__code__, thing.__defaults__, thing.__kwdefaults__, around), seen)
+        for name in dict.fromkeys(names):
+            yield name
+            yield from _inside(thing.__globals__[name], seen)
+    elif isinstance(thing, type):
+        for kind in thing.__mro__:
+            own = {name: value for name, value in vars(kind).items() if not name.startswith("__")}
+            yield from _inside(f"{kind.__module__}.{kind.__qualname__}" if is_library(kind) else own, seen)
+    elif hasattr(thing, "__array__"):
+        try:
+            yield checksum(np.asarray(thing))
+        except TypeError:  # a key of JAX, whose text has its numbers
+            yield repr(thing)
+    elif is_dataclass(thing):
+        yield from _inside((type(thing), {one.name: getattr(thing, one.name) for one in fields(thing)}), seen)
+    else:
+        yield f"{type(thing).__module__}.{type(thing).__qualname__}"
+        if not is_library(type(thing)):
+            yield from _inside((type(thing), vars(thing) if hasattr(thing, "__dict__") else {}), seen)
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A code object and those inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)

@@ -287,9 +287,15 @@ def test_a_flag_beats_the_file(peer):
 def test_a_second_comparison_leaves_nothing_of_the_first(peer):
     peer("compare", "dsgd", "gt-dsgd", *SMALL, "--out", "c")
     Path("c/notes.txt").write_text("mine")
+    peer("run", "d2", *SMALL, "--out", "c/mine")
     peer("compare", "dsgd", "d2", *SMALL, "--out", "c")
-    assert {path.name for path in Path("c").iterdir() if path.is_dir()} == {"dsgd", "d2"}
+    assert {path.name for path in Path("c").iterdir() if path.is_dir()} == {"dsgd", "d2", "mine"}
     assert Path("c/notes.txt").read_text() == "mine"
+    assert peerdescent.Trace.load("c/mine").status == "done"
+    answer = peer("run", "dsgd", *SMALL, "--out", "c")
+    assert (answer.code, "c holds results of several methods: give another folder" in answer.err) == (2, True)
+    answer = peer("compare", "dsgd", "d2", *SMALL, "--out", "c/mine")
+    assert (answer.code, "c/mine holds a run: give another folder" in answer.err) == (2, True)
 
 
 def test_compare_is_resumed(peer):

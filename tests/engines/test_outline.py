@@ -150,8 +150,6 @@ def test_a_definition_is_what_a_method_computes():
     before = of(scaled)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(globals(), "FACTOR", 3.0)
-        outline.cache_clear()
-        definition.cache_clear()
         assert of(scaled) != before, "a number from around the function"
     assert definition(peer.methods.gt_hsgd(beta=0.1)) == definition(peer.methods.gt_hsgd(beta=0.2))
     assert definition(peer.methods.gt_hsgd(batch=1)) != definition(peer.methods.gt_hsgd(batch=2))

@@ -347,11 +347,11 @@ def test_only_figures_of_our_own_are_replaced(tmp_path, suffix):
     figure, path = plot.curves({"a": seeds(1)}), tmp_path / f"a{suffix}"
     for _ in range(2):
         plot.save(figure, path)
-    path.write_bytes(b"mine")
+    path.write_bytes(b"my talk about peerdescent")
     with pytest.raises(
         ValueError, match=r"is not a figure of peerdescent: give another name, or --force to replace it"
     ):
         plot.save(figure, path)
-    assert path.read_bytes() == b"mine"
+    assert path.read_bytes() == b"my talk about peerdescent"
     plot.save(figure, path, force=True)
     assert path.stat().st_size > 1000

@@ -290,3 +290,8 @@ def test_a_part_that_returns_one_value_is_named(engine):
     method = peer.compose(alone(), peer.fusions.tracking())
     with pytest.raises(ValueError, match=r"alone returned .*: return a pair, the estimate and the memory"):
         peer.run(method, small_logistic(), RING, steps=3, engine=engine)
+
+
+def test_an_array_is_not_a_hyperparameter():
+    with pytest.raises(ValueError, match=r"alpha = \[-5\.\]: give one number"):
+        peer.methods.dsgd(alpha=np.array([-5.0]))

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import peerdescent
 from peerdescent import Network, report, topology
 from peerdescent import experiment as config
 from peerdescent.methods import METHODS
@@ -22,6 +23,7 @@ from peerdescent.runs.metrics import Metric
 from peerdescent.runs.trace import Status
 from peerdescent.sweeps import best, tuning_grid
 from run_folders import contents, fill, save_sweep, small_sweep, trace, words
+from small import small_logistic
 
 
 @pytest.fixture(scope="module")
@@ -447,3 +449,21 @@ def test_what_was_interrupted_is_not_the_best(tmp_path):
     trace("dsgd", losses=[1, 0.1], status=Status.interrupted).save(tmp_path / "a")
     trace("d2", losses=[1, 0.5]).save(tmp_path / "b")
     assert findings.best(findings.grouped(findings.runs(tmp_path))).label == "d2"
+
+
+def test_runs_of_different_lengths_are_not_seeds_of_one(tmp_path):
+    problem, ring, dsgd = small_logistic(), Network(topology.ring(6)), peerdescent.methods.dsgd
+    for name, steps, seed in (("a", 10, 0), ("b", 40, 1), ("c", 40, 2)):
+        peerdescent.run(dsgd(), problem, ring, steps=steps, seed=seed, record=2).save(tmp_path / name)
+    groups = findings.grouped(findings.runs(tmp_path))
+    assert sorted((group.label, len(group.runs)) for group in groups) == [
+        (f"{dsgd()} (steps 10)", 1),
+        (f"{dsgd()} (steps 40)", 2),
+    ]
+
+
+def test_a_foreign_summary_is_left_out_with_a_warning(tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "summary.json").write_text("{}")
+    with pytest.warns(UserWarning, match=r"other is left out: it has no checkpoint"):
+        assert not findings.runs(tmp_path)

@@ -180,3 +180,27 @@ def test_a_run_that_is_finished_is_read_and_not_computed_again(tmp_path, monkeyp
     for more in ({"steps": 61}, {"metrics": [peer.metric(lambda x_mean, x, problem: 0.0, "none")]}, {"seed": 3}):
         with pytest.raises((AssertionError, ValueError), match=r"computed again|cannot resume"):
             run(checkpoint=tmp_path, **more)
+
+
+def test_a_metric_of_the_same_name_and_another_function_is_refused(tmp_path):
+    def counted(k):
+        return peer.metric(lambda x_mean, x, problem: k, "k")
+
+    first = run(checkpoint=tmp_path, metrics=[counted(1)])
+    assert run(checkpoint=tmp_path, metrics=[counted(1)]).table["k"].tolist() == first.table["k"].tolist()
+    with pytest.raises(ValueError, match="metric 'k' computes something else here"):
+        run(checkpoint=tmp_path, metrics=[counted(2)])
+    with pytest.raises(ValueError, match="metric 'k' computes something else here"):
+        run(steps=90, resume=first, metrics=[counted(2)])
+
+
+def test_other_records_of_a_finished_run_are_warned_of(tmp_path, whole):
+    run(checkpoint=tmp_path)
+    with pytest.warns(UserWarning, match="is finished, and was recorded at other steps than those asked for"):
+        assert_same(run(checkpoint=tmp_path, record=6), whole)
+
+
+def test_a_folder_of_checkpoints_can_be_loaded_too(tmp_path):
+    run(steps=20, checkpoint=tmp_path).save(tmp_path)
+    run(checkpoint=tmp_path)
+    assert peer.Trace.load(tmp_path).steps == 60

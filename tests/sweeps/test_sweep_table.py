@@ -290,3 +290,10 @@ def test_a_full_disk_loses_no_row(tmp_path, monkeypatch):
         table = peer.sweep("dsgd", {"alpha": [0.1, 0.2]}, small_logistic(), RING, steps=300, out=tmp_path)
     assert table["status"].tolist() == ["done", "done"]
     assert table["loss"].notna().all()
+
+
+def test_folders_of_others_are_not_taken(tmp_path):
+    (tmp_path / "mine.csv").write_text("mine")
+    with pytest.raises(ValueError, match="has files that are not results of peerdescent"):
+        peer.sweep("dsgd", {"alpha": [0.1]}, small_logistic(), RING, steps=3, out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.csv"]

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -83,6 +84,8 @@ def run_command(
     peerdescent.methods.parse(selector)
     options, process = _connect(options)
     out = folder(options) if process == 0 else None
+    if out:
+        _check_alike(out, "method")
     problem, network = _build(options, process)
     trace = _run(selector, options, problem, network, options.out, process, resume)
     if out:
@@ -130,6 +133,8 @@ def compare_command(
         require(names[index] not in names[:index], f"{selector} is given twice: leave one out, or change a parameter")
     options, process = _connect(options)
     out = folder(options) if process == 0 else None
+    if out:
+        _check_alike(out, "methods")
     problem, network = _build(options, process)
     for method in parsed:
         check_network(method, network)
@@ -264,11 +269,24 @@ def _clear(place: Path) -> None:
         (place / name).unlink(missing_ok=True)
 
 
+def _check_alike(out: Path, key: str) -> None:
+    """Refuse a folder with results of another kind, which would be drawn with those of this command."""
+    try:
+        written = tomllib.loads((out / "config.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return
+    other, held = ("methods", "results of several methods") if key == "method" else ("method", "a run")
+    require(other not in written, f"{out} holds {held}: give another folder")
+
+
 def _clear_comparison(out: Path) -> None:
     """Remove the results of an earlier comparison, so that they are not drawn with those of this one."""
+    if not (out / "config.toml").is_file():
+        return
     for name in ("comparison.csv", "comparison.png"):
         (out / name).unlink(missing_ok=True)
-    for place in out.iterdir():
+    earlier = experiment.read(out / "config.toml", "methods").get("methods", [])
+    for place in (out / slug for slug in _slugs(earlier)):
         if (place / files.MARK).is_file() and (place / "config.toml").is_file():
             _clear(place)
             (place / "config.toml").unlink()

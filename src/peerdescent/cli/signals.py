@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +12,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+FRAGILE = ("jax", "jaxlib", "torch", "numpy", "scipy", "pandas", "sklearn", "matplotlib")
+"""Packages that may crash where an exception is raised while they are loaded. A signal waits for them."""
 GRACE = 10.0
 """Seconds after a signal in which another one changes nothing, since results are being written."""
 
@@ -27,9 +31,22 @@ class _Stop:
         """Handle a signal: raise KeyboardInterrupt, but not while files are written, nor soon after another one."""
         if self.writing:
             self.pending = True
+        elif any(_is_loading(name) for name in FRAGILE):
+            again = threading.Timer(0.05, _again, [number])
+            again.daemon = True
+            again.start()
         elif time.monotonic() - self.last > GRACE:
             self.last = time.monotonic()
             raise KeyboardInterrupt
+
+
+def _is_loading(name: str) -> bool:
+    return bool(getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False))
+
+
+def _again(number: int) -> None:
+    """Send this process the signal again; its main thread handles it."""
+    os.kill(os.getpid(), number)
 
 
 _stop = _Stop()

@@ -96,7 +96,8 @@ class Fleet:
         """
         first = [self.members[k] for k in piece[0]]
         method = first[0].method
-        program = Program(method.pattern, self.problem.oracle, outline(method).aliases, many=True)
+        does = outline(method)
+        program = Program(method.pattern, self.problem.oracle, does.aliases, many=True, code=does.code)
         each = [m.method.numbers for m in first]
         numbers = {name: number([own[name] for own in each], self.dtype)[:, None] for name in each[0]}
         seeds = jnp.array([self.members[row[0]].seed for row in piece], jnp.uint32)

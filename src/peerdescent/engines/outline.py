@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from peerdescent.digests import fingerprint, is_library
 from peerdescent.methods.contract import Calls, Method
 from peerdescent.problems.definition import digest
 
@@ -195,6 +196,8 @@ class Outline(NamedTuple):
     """Whether the state has anything but vectors in it; composed methods never do."""
     text: str
     """A digest of all that the method computes; equal for methods that do the same."""
+    code: str
+    """A checksum of a user's own code in it."""
 
     @property
     def requests(self) -> tuple[tuple[int, Any], ...]:
@@ -234,7 +237,6 @@ def _firsts(names: list[Any]) -> tuple[int, ...]:
     return tuple(names.index(name) for name in names)
 
 
-@lru_cache(maxsize=4096)
 def outline(method: Method) -> Outline:
     """The outline of a method, by running its `init` and `step` on placeholders.
 
@@ -243,6 +245,17 @@ def outline(method: Method) -> Outline:
     >>> found.requests, [event for event in found.step if isinstance(event, Mix)]
     (((0, 4),), [Mix(), Mix()])
     """
+    return _outline(method, code_of(method))
+
+
+def code_of(method: Method) -> str:
+    """A checksum of a user's own code in a method, with the values that it takes from around it now; else empty."""
+    kinds = [type(part) for part in method.parts] if method.parts else [method.init, method.step]
+    return "" if method.parts and all(map(is_library, kinds)) else fingerprint(*kinds)
+
+
+@lru_cache(maxsize=4096)
+def _outline(method: Method, code: str) -> Outline:
     try:
         start, first = recorded(method.init, Leaf(0))
         leaves, structure = jax.tree.flatten(first)
@@ -267,13 +280,14 @@ def outline(method: Method) -> Outline:
             f"{method.name} does more than +, -, * and / with its vectors, or does it otherwise than a method may: "
             f"{error}"
         ) from error
-    made = Blank(*leaves, str(structure), *jax.tree.leaves(later), repr(aliases))
     slots = max(1, start.slots.next, step.slots.next)
     has_numbers = not all(isinstance(leaf, Blank) for leaf in leaves)
-    return Outline(start.events, step.events, structure, aliases, slots, has_numbers, made.text)
+    # What a step does may depend on numbers in its state, and was recorded with their first values only.
+    more = (code,) if has_numbers else ()
+    made = Blank(*leaves, str(structure), *jax.tree.leaves(later), repr(aliases), *more)
+    return Outline(start.events, step.events, structure, aliases, slots, has_numbers, made.text, code)
 
 
-@lru_cache(maxsize=4096)
 def definition(method: Method) -> str:
     """A digest of what a method computes, whatever its numbers are; 16 digits, equal for equal mathematics.
 
@@ -282,6 +296,11 @@ def definition(method: Method) -> str:
     >>> definition(one) == definition(other), definition(one) == definition(methods.d2(alpha=0.5))
     (True, False)
     """
+    return _definition(method, code_of(method))
+
+
+@lru_cache(maxsize=4096)
+def _definition(method: Method, code: str) -> str:
     symbols = {name: Blank("number", name) for name in method.numbers}
     try:
         return outline(method.replace(**symbols)).text[:16]

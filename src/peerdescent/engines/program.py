@@ -39,6 +39,8 @@ class Program(NamedTuple):
     """For each leaf of the state, the first leaf that is always equal to it. The loop carries only that one."""
     many: bool = False
     """Whether vectors have a configuration axis, and arguments a seed axis."""
+    code: str = ""
+    """A checksum of a user's own code in the method, with the values that it takes from around it."""
     mesh: Mesh | None = None
     """The devices that share the nodes; each runs this program for its own nodes."""
 

@@ -23,6 +23,8 @@ MARKERS = "os^DvPX<>"
 SUFFIXES = (".png", ".pdf", ".svg")
 MADE_BY = "peerdescent"
 """What the metadata of a figure says."""
+MARKS = {".png": "Software\0{}", ".pdf": "/Creator ({})", ".svg": "<dc:title>{}</dc:title>"}
+"""How it stands in a file."""
 
 
 def line_style(index: int) -> dict[str, Any]:
@@ -69,6 +71,6 @@ def check_replaceable(path: Path, force: bool = False) -> None:
     """Refuse a file of another format, and one that exists and is no figure of this package, unless forced."""
     require(path.suffix.lower() in SUFFIXES, f"cannot draw {path.name!r}: end its name in {', '.join(SUFFIXES)}")
     require(
-        force or not path.is_file() or MADE_BY.encode() in path.read_bytes(),
+        force or not path.is_file() or MARKS[path.suffix.lower()].format(MADE_BY).encode() in path.read_bytes(),
         f"{path} is not a figure of peerdescent: give another name, or --force to replace it",
     )

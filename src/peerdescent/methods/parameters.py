@@ -233,6 +233,7 @@ class Part:
     def __post_init__(self) -> None:
         for name, parameter in declared(self).items():
             object.__setattr__(self, name, without_axes(getattr(self, name)))
+            require(getattr(getattr(self, name), "ndim", 0) != 1, f"{name} = {getattr(self, name)}: give one number")
             parameter.check(name, getattr(self, name))
 
 

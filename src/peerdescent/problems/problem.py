@@ -67,6 +67,14 @@ class Problem:
         _, *oracle = self.definition
         return {**self.about, "oracle": digest(oracle)} if self.about else {"values": digest(self.definition)}
 
+    def now(self) -> Problem:
+        """The problem with a user's function as it is now, if that has changed: it may read values from around it."""
+        inner = getattr(self.oracle, "value_and_grad", None)
+        known = getattr(inner, "now", None)
+        if known is None or known() == inner:
+            return self
+        return replace(self, oracle=replace(self.oracle, value_and_grad=known()))  # type: ignore[type-var]
+
     @cached_property
     def definition(self) -> tuple[Any, ...]:
         """All that defines the problem, as arrays for a digest: the data, and the text of the oracle."""

@@ -79,7 +79,13 @@ class Group:
 
     def final(self, column: str) -> np.ndarray:
         """The last value of a column for each seed; NaN if a run has no such column."""
-        return np.array([run.table[column].iloc[-1] if column in run.table else math.nan for run in self.runs], float)
+
+        # Of several seeds, one that was interrupted has no last value to be averaged with theirs.
+        def last(run: Run) -> float:
+            cut = len(self.runs) > 1 and run.summary["status"] == "interrupted"
+            return math.nan if cut or column not in run.table else float(run.table[column].iloc[-1])
+
+        return np.array([last(run) for run in self.runs], float)
 
     def lines(self) -> dict[str, dict[str, Any]]:
         """For each horizontal axis the points `x`, and for each metric the mean, smallest and largest value there.
@@ -125,10 +131,10 @@ def runs(folder: Path) -> list[Run]:
 
 
 def _places(folder: Path) -> set[Path]:
-    """The folders that hold checkpoints, or the table and the summary of a run."""
+    """The folders that hold checkpoints, or what looks like the summary of a run."""
     stored = {file.parent for file in folder.rglob("step-*.safetensors") if UNFINISHED not in file.parts}
     homes = {inner.parent.parent if inner.name.startswith("rank-") else inner.parent for inner in stored}
-    return homes | {file.parent for file in folder.rglob("trace.csv") if (file.parent / "summary.json").is_file()}
+    return homes | {file.parent for file in folder.rglob("summary.json")}
 
 
 def _trace(place: Path) -> Trace:
@@ -151,7 +157,7 @@ def _run(folder: Path, place: Path, trace: Trace) -> Run:
     named = parts[-3:-2] == ("runs",) and re.fullmatch(r"seed-\d+", parts[-1])
     return Run(
         inner.as_posix(), parts[-2] if named else None, trace.summary(), table, quantities(own, trace.metrics),
-        trace.identity.experiment,
+        trace.identity.experiment | ({} if trace.asked is None else {"steps": trace.asked}),
     )  # fmt: skip
 
 
@@ -214,7 +220,7 @@ def _told_apart(names: list[str], facts: list[dict[str, Any]]) -> list[str]:
 
 def _of_problem(run: Run) -> dict[str, Any]:
     """What defines the problem of a run."""
-    others = ("method", "computes", "network", "weights", "precision", "engine", "x_0")
+    others = ("method", "computes", "network", "weights", "precision", "engine", "x_0", "steps")
     return {name: value for name, value in run.experiment.items() if name not in others}
 
 

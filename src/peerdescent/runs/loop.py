@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from importlib.metadata import version
@@ -86,6 +87,7 @@ def run(
     """
     process = registry.connect(engine)
     check(method, problem, network)
+    problem = problem.now()
     dtype, matrices = matrix_precision(precision)
     seed, own = check_seed(seed), own_metrics(metrics)
     costs = Costs.of(method, problem, network)
@@ -118,7 +120,7 @@ def run(
         )
         machine = registry.engine_class(engine)(method, problem, network, seed, dtype)
         stationarity = record.stationarity if isinstance(record, Grid) else True
-        recorder = Recorder(machine, problem, costs, dtype, start, identity, own, stationarity)
+        recorder = Recorder(machine, problem, costs, dtype, start, identity, own, stationarity, total)
         agree(_facts(identity, machine.packages, grid), machine.gather)
         known = recorder.known(earlier, folder)
         require(
@@ -131,6 +133,11 @@ def run(
         try:
             if known is not None and known is not earlier and known.is_over(total):
                 bar.update(known.steps, float(known.table["loss"].iloc[-1]))
+                if known.status == Status.done and known.table["step"].tolist() != grid:
+                    warnings.warn(
+                        f"the run in {folder} is finished, and was recorded at other steps than those asked for",
+                        stacklevel=2,
+                    )
                 return known
             recorder.warm_up()
             if known is not None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
+from peerdescent.digests import fingerprint
 from peerdescent.errors import require
 from peerdescent.problems.problem import Problem
 
@@ -66,6 +67,8 @@ class Metric:
     cost: Cost = Cost.nothing
     function: Callable[[Snapshot], float] | None = field(default=None, compare=False, repr=False)
     """Computes the value; None for a metric that was read from a file."""
+    code: str = field(default="", compare=False, repr=False)
+    """A checksum of a user's function."""
 
     def __post_init__(self) -> None:
         require(isinstance(self.name, str) and bool(self.name), f"a metric is called {self.name!r}: give it a text")
@@ -80,7 +83,8 @@ class Metric:
 
     def look(self) -> dict[str, Any]:
         """All fields but cost and function, as a run folder stores them."""
-        return {"name": self.name, "label": self.label, "title": self.title, "log": self.log, "format": self.format}
+        names = ("name", "label", "title", "log", "format", "code")
+        return {name: getattr(self, name) for name in names}
 
 
 def metric(
@@ -203,7 +207,7 @@ def own_metrics(given: Iterable[Metric | Callable[..., Any]]) -> tuple[Metric, .
         taken = name in METRICS or name == "gap"
         require(not taken, f"metric {name!r} has the name of a column that traces or figures have: give another")
         require(names.count(name) == 1, f"two metrics are called {name!r}: give one of them another name")
-    return tuple(found)
+    return tuple(replace(one, code=fingerprint(one.function)) for one in found)
 
 
 def _number(value: Any) -> float:

@@ -48,9 +48,10 @@ class Recorder:
         identity: Identity,
         metrics: Sequence[Metric],
         stationarity: bool,
+        total: int,
     ) -> None:
         self.engine, self.problem, self.costs, self.dtype, self.x0 = engine, problem, costs, dtype, x0
-        self.identity, self.compiling, self.own = identity, 0.0, tuple(metrics)
+        self.identity, self.compiling, self.own, self.total = identity, 0.0, tuple(metrics), total
         columns = [one for one in METRICS.values() if stationarity or one.cost < Cost.nodes]
         self.metrics = [*columns, *metrics]
         self.at_nodes = any(one.cost == Cost.nodes for one in self.metrics)
@@ -137,6 +138,11 @@ class Recorder:
         columns = [str(name) for name in trace.table.columns]
         here, there = ([name for name in names if name not in METRICS] for names in (self._columns, columns))
         require(here == there, f"cannot resume: the metrics added are {here} here and were {there} in the earlier run")
+        for mine, other in zip(self.own, trace.metrics, strict=True):
+            require(
+                mine.code == other.code,
+                f"cannot resume: metric {mine.name!r} computes something else here than in the earlier run; rename it",
+            )
 
     @property
     def _columns(self) -> list[str]:
@@ -190,8 +196,9 @@ class Recorder:
         rows, x, x_tilde, state = self.last
         beyond = self.at if self.at.step > self.step else None
         return Trace(
-            pd.DataFrame(rows), x, x_tilde, status, self.identity, message, self.compiling, state, self.own, beyond
-        )
+            pd.DataFrame(rows), x, x_tilde, status, self.identity, message, self.compiling, state, self.own, beyond,
+            self.total,
+        )  # fmt: skip
 
 
 def _read_only(a: Any) -> Any:

@@ -93,6 +93,8 @@ class Trace:
     state: Any = field(default=None, repr=False)
     metrics: tuple[Metric, ...] = ()
     position: Position | None = field(default=None, repr=False)
+    asked: int | None = field(default=None, repr=False)
+    """The number of steps that the run was to have."""
     made: dict[str, Any] = field(default_factory=dict, repr=False)
     """The device, versions and commit that it was made with, for a trace that was loaded."""
 
@@ -168,6 +170,7 @@ class Trace:
             "compile_seconds": self.compile_seconds,
             "metrics": [one.look() for one in self.metrics],
             "seconds": seconds,
+            "asked": self.asked,
             "made": self.made or _made(),
         }
         checkpoint.save(folder, step, arrays, facts)
@@ -176,10 +179,12 @@ class Trace:
     def load(folder: str | Path) -> Trace:
         """Load the trace in a run folder. Its `state` is a flat list, which `run(resume=...)` accepts.
 
-        It is read from the newest checkpoint that is whole; `trace.csv` and `summary.json` are not read.
+        It is read from the newest checkpoint that is whole; `trace.csv` and `summary.json` are not read. A folder of
+        `run(checkpoint=...)` will do as well.
         """
         folder = Path(folder)
-        known = checkpoint.newest(folder / "checkpoint")
+        places = checkpoint.newest(folder / "checkpoint"), checkpoint.newest(folder)
+        known = max(filter(None, places), key=lambda one: one[1], default=None)
         require(known is not None, f"{folder} is not a run folder: it has no checkpoint that is whole")
         assert known is not None
         return Trace.from_checkpoint(*known)
@@ -204,6 +209,7 @@ class Trace:
                 state=None if between else at.state,
                 metrics=tuple(Metric(**look) for look in facts["metrics"]),
                 position=at if between else None,
+                asked=facts.get("asked"),
                 made=facts["made"],
             )
         except (KeyError, TypeError, IndexError, ValueError) as error:

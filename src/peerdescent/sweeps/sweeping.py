@@ -24,7 +24,7 @@ from peerdescent.engines.fleet import Fleet, Member, Seen
 from peerdescent.engines.outline import definition
 from peerdescent.engines.routing import fleet_for
 from peerdescent.errors import require, unknown, whole
-from peerdescent.files import alone
+from peerdescent.files import alone, claim
 from peerdescent.methods.contract import Method
 from peerdescent.methods.named import METHODS
 from peerdescent.methods.selectors import parse
@@ -102,6 +102,7 @@ def sweep(
     (['done', 'done', 'done', 'done', 'diverged', 'diverged'], {'alpha': 1.0, 'beta': 0.1})
     """
     check_kinds(problem, network)
+    problem = problem.now()
     asked: list[float] = np.atleast_1d(at).tolist()
     configurations = configurations_of(grid)
     seeds = [check_seed(s) for s in ([seed] if np.ndim(seed) == 0 else seed)]  # type: ignore[union-attr]
@@ -130,7 +131,7 @@ def sweep(
         "precision": arithmetic,
         "values": digest(problem.definition, network.arrays, start),
     }
-    with contextlib.nullcontext() if out is None else alone(Path(out)):
+    with contextlib.nullcontext() if out is None else alone(claim(Path(out))):
         table = Rows(
             [Configuration(*one) for one in zip(configurations, built, *zip(*marks, strict=True), strict=True)],
             seeds,

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import peerdescent
 from peerdescent.engines.links import Links
-from peerdescent.engines.outline import outline
+from peerdescent.engines.outline import definition, outline
 from peerdescent.errors import NotFinite, require
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
@@ -293,7 +293,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         if start == "rank 0":
             self._start_alike()
         numbers = {"lr" if name == self.rate else name: value for name, value in method.numbers.items()}
-        super().__init__(self.flat.trained, {**numbers, "method": method.name, "network": self.network})
+        self._about = {"method": method.name, "computes": definition(method), "network": self.network}
+        super().__init__(self.flat.trained, {**numbers, **self._about})
 
     def _start_alike(self) -> None:
         others = self.links.others
@@ -354,7 +355,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         known = ["lr", *(name for name in self.method.numbers if name != self.rate)]
         for name, value in group.items():
             require(
-                name in (*known, *SCHEDULED, "params", "method", "network"),
+                name in (*known, *SCHEDULED, "params", *self._about),
                 f"{name} = {value!r} in the parameter group: {self.method.name} knows only {' and '.join(known)}; "
                 "remove it, and put what is to be minimised into the loss of the closure",
             )
@@ -385,6 +386,10 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         require(
             name == self.method.name,
             f"the state is of {name}, and this optimizer runs {self.method.name}: make it with the method of the state",
+        )
+        require(
+            group.get("computes") == self._about["computes"],
+            f"the state is of another {name}, which computes something else: make it with the method of the state",
         )
         require(
             rank in (None, self.links.rank),
