@@ -276,6 +276,7 @@ class Worker:
             "decay": lambda: self.step_with_keys(weight_decay=0.1),
             "alias": lambda: self.step_with_keys(alpha=0.1),
             "network": lambda: complete.load_state_dict(state),
+            "computes": lambda: self.bowl(HYBRID.replace(atc=False))[1].load_state_dict(state),
             "model": lambda: optimizer.load_state_dict(larger),
             "start": lambda: DecentralizedOptimizer(Bowl(), HYBRID, RING, start="mine"),
         }.items():

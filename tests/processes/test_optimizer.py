@@ -194,6 +194,7 @@ def test_layouts_do_not_matter(seen):
         "replaced": "left was not trained then, and is now",
         "decay": "weight_decay = 0.1 in the parameter group: gt-hsgd knows only lr and beta; remove it",
         "alias": "alpha = 0.1 in the parameter group: gt-hsgd knows only lr and beta; remove it",
+        "computes": "the state is of another gt-hsgd, which computes something else: make it with the method",
         "network": r"the state is of Network\(ring, n=4.*, and this optimizer has Network\(complete, n=4",
         "model": "the state is of (5 and 6|6 and 5|6) parameters, and the model has 5 to train: load the state of",
         "start": "start = 'mine': must be 'rank 0' or 'keep'",

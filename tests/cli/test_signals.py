@@ -1,0 +1,42 @@
+"""Signals: they wait for files that are written and for libraries that are loaded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from peerdescent.cli import signals
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals need the main thread")
+def test_a_signal_waits_for_a_library_that_is_being_loaded(monkeypatch):
+    """An exception in the middle of loading JAX can crash the interpreter."""
+    loading, begun = ["jax"], time.monotonic()
+    monkeypatch.setattr(signals, "_is_loading", lambda name: name in loading)
+
+    def work():
+        with signals.handled():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.2)
+            loading.clear()
+            time.sleep(5)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert 0.2 < time.monotonic() - begun < 5
+
+
+def test_what_is_being_loaded():
+    import jax
+
+    assert not signals._is_loading("jax")
+    assert not signals._is_loading("nothing of that name")
+    jax.__spec__._initializing = True
+    try:
+        assert signals._is_loading("jax")
+    finally:
+        jax.__spec__._initializing = False
