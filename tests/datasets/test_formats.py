@@ -102,6 +102,14 @@ def test_csv_with_an_index(tmp_path, first):
     assert load(path).dimension == 2
 
 
+def test_csv_with_an_index_elsewhere_or_a_name_twice(tmp_path):
+    lines = ["a,id,y", *(f"{k % 3},{k},{k % 2}" for k in range(1, 12))]
+    with pytest.raises(ValueError, match=r"column 'id' of some\.csv counts the rows, so it is an index"):
+        load(write(tmp_path / "some.csv", "\n".join(lines)))
+    with pytest.raises(ValueError, match=r"some\.csv has several columns called 'y': rename all but one"):
+        load(write(tmp_path / "some.csv", "x,y,y\n1,2,0\n3,4,1"))
+
+
 @pytest.mark.parametrize("name", ["some.csv.gz", "some.svm.bz2", "some.csv"])
 def test_what_does_not_fit_into_memory_is_refused_before_it_is_parsed(tmp_path, name, monkeypatch):
     monkeypatch.setattr("peerdescent.errors.memory", lambda: 1e6)

@@ -66,7 +66,7 @@ def test_a_method_that_reads_a_global(monkeypatch, tmp_path):
     assert np.array_equal(one, ended(1.0, checkpoint=tmp_path))
     assert not np.array_equal(one, ended(5.0))
     assert np.allclose(ended(5.0), ended(5.0, engine="debug"), rtol=1e-4)
-    with pytest.raises(ValueError, match="cannot resume: facts"):
+    with pytest.raises(ValueError, match="cannot resume: computes is"):
         ended(5.0, checkpoint=tmp_path)
 
 

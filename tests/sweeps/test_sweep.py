@@ -297,3 +297,10 @@ def test_every_method_has_a_grid(size):
         tuning_grid("dsgd", 100, beta=0.1)
     with pytest.raises(ValueError, match="periods are tuned as parts of an epoch, and the problem has none"):
         tuning_grid("d-get", None)
+
+
+def test_a_selector_may_fix_some_parameters():
+    found = peer.sweep("gt-dsgd[batch=4]", {"alpha": [0.1, 0.2]}, small_logistic(), RING, steps=5)
+    assert found["method"].tolist() == [str(peer.methods.gt_dsgd(alpha=a, batch=4)) for a in (0.1, 0.2)]
+    with pytest.raises(ValueError, match=r"batch is in the grid and fixed by gt-dsgd\[batch=4\]"):
+        peer.sweep("gt-dsgd[batch=4]", {"batch": [1, 2]}, small_logistic(), RING, steps=5)

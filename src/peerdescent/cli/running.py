@@ -181,6 +181,7 @@ def _earlier(key: str, config: Path | None, methods: Any, given: Mapping[str, An
     path = given["out"] / "config.toml"
     require(config is None, f"--resume reads {path}: leave out --config")
     require(path.is_file(), f"{given['out']} is not a run folder: it has no config.toml")
+    _check_alike(given["out"], key)
     file = experiment.read(path, key)
     for name, value in {**given, **({key: methods} if methods else {})}.items():
         same = name in RESUMABLE or value == file.get(name)

@@ -26,7 +26,7 @@ COMPRESSIONS = ("", ".gz", ".bz2")
 CELL_BYTES = 32
 """Memory that a number takes while a text is parsed, beside the text."""
 COUNTING = 10
-"""A first column that counts the rows is an index, if there are at least so many."""
+"""A column that counts the rows is an index, if there are at least so many."""
 
 
 def uncompressed_suffix(path: Path) -> str:
@@ -79,6 +79,9 @@ def read_csv(path: Path, target: str | int = -1, header: bool | None = None) -> 
         f"{path.name} has {len(frame)} rows of {frame.shape[1]} columns: give features and labels, comma-separated",
     )
     names = list(frame.columns)
+    written = first.iloc[0].dropna().astype(str).str.strip().tolist() if header else []
+    twice = next((name for name in written if written.count(name) > 1), None)
+    require(twice is None, f"{path.name} has several columns called {twice!r}: rename all but one")
     if isinstance(target, str):
         require(target in names, f"{path.name} has no column {target!r}: its columns are {_some(names)}")
         place = names.index(target)
@@ -86,11 +89,12 @@ def read_csv(path: Path, target: str | int = -1, header: bool | None = None) -> 
         require(-len(names) <= target < len(names), f"target={target} is not one of the {len(names)} columns")
         place = target % len(names)
     labels = frame.iloc[:, place]
-    if place != 0:
-        nameless = header and first.fillna("").iloc[0, 0] == ""
+    for other in (other for other in range(len(names)) if other != place):
+        nameless = header and first.fillna("").iloc[0, other] == ""
         require(
-            not nameless and not _counts(frame.iloc[:, 0]),
-            f"the first column of {path.name} {'has no name' if nameless else 'counts the rows'}, so it is an index: "
+            not nameless and not _counts(frame.iloc[:, other]),
+            f"{'the first column' if other == 0 else f'column {names[other]!r}'} of {path.name} "
+            f"{'has no name' if nameless else 'counts the rows'}, so it is an index: "
             "leave it out (pandas: to_csv(index=False)), or if it is a feature, "
             + ("name it" if nameless else "shuffle the rows"),
         )

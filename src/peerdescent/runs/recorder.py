@@ -128,9 +128,10 @@ class Recorder:
         trace.save_checkpoint(folder, jax.tree.leaves(own), whole=own is trace.end.state)
 
     def _check_same(self, trace: Trace) -> None:
-        earlier = asdict(trace.identity)
-        for name, mine in asdict(self.identity).items():
-            theirs = earlier[name]
+        # What is made of several facts comes last, so that the message names the fact.
+        own, earlier = (_in_order(one) for one in (self.identity, trace.identity))
+        for name, mine in own.items():
+            theirs = earlier.get(name)
             require(
                 mine == theirs,
                 f"cannot resume: {name} is {mine!r} here and was {theirs!r} in the earlier run; give another folder",
@@ -199,6 +200,12 @@ class Recorder:
             pd.DataFrame(rows), x, x_tilde, status, self.identity, message, self.compiling, state, self.own, beyond,
             self.total,
         )  # fmt: skip
+
+
+def _in_order(identity: Identity) -> dict[str, Any]:
+    known = asdict(identity)
+    facts, values = known.pop("facts"), known.pop("values")
+    return {**known, **facts, "values": values}
 
 
 def _read_only(a: Any) -> Any:

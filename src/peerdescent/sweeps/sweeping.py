@@ -27,7 +27,7 @@ from peerdescent.errors import require, unknown, whole
 from peerdescent.files import alone, claim
 from peerdescent.methods.contract import Method
 from peerdescent.methods.named import METHODS
-from peerdescent.methods.selectors import parse
+from peerdescent.methods.selectors import parse, split
 from peerdescent.networks.network import Network
 from peerdescent.problems.definition import digest
 from peerdescent.problems.problem import Problem
@@ -306,9 +306,16 @@ def _builder(method: Callable[..., Method] | str) -> Callable[..., Method]:
         good = callable(method)
         require(good, f"method is a {type(method).__name__}: give a function such as peer.methods.gt_hsgd, or a name")
         return method
-    if method in METHODS:
-        return METHODS[method].build
-    return lambda **values: parse(f"{method}[{','.join(f'{k}={v}' for k, v in values.items())}]")
+    name, fixed = split(method)
+    if name in METHODS and not fixed:
+        return METHODS[name].build
+
+    def build(**values: Any) -> Method:
+        both = sorted(values.keys() & fixed.keys())
+        require(not both, f"{', '.join(both)} is in the grid and fixed by {method}: leave it out of one of them")
+        return parse(f"{name}[{','.join(f'{k}={v}' for k, v in {**fixed, **values}.items())}]")
+
+    return build
 
 
 def _marks(
