@@ -47,6 +47,9 @@ def test_evaluation_by_parts_changes_nothing(monkeypatch):
 def test_compiled_programs_are_kept_on_disk_between_processes(tmp_path):
     script = (
         "import jax, peerdescent as peer\n"
+        "from peerdescent.engines.disk_cache import remember\n"
+        "remember()\n"
+        "jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)  # how quick it is does not matter here\n"
         "hits = []\n"
         "jax.monitoring.register_event_listener(lambda name, **_: hits.append(name) if 'cache_hit' in name else None)\n"
         "data = peer.datasets.synthetic(60, 5)\n"
