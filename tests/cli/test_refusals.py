@@ -135,6 +135,10 @@ BAD_FILES = {
         "run dsgd --data x.csv --nodes 2",
         "the first column of x.csv has no name, so it is an index",
     ),
+    "a,b,y\n1,2,0\n3,4,1\n5,6,2\n": (
+        "run dsgd --data x.csv --nodes 2",
+        "say which become +1, as in --positive 2, or name another column of labels by --target",
+    ),
     "a,b,y\n" + "1" * 400 + ",2,0\n3,4,1\n": ("run dsgd --data x.csv --nodes 2", "x.csv"),
 }
 

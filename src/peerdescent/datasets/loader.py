@@ -226,7 +226,7 @@ def _binary(
         require(
             len(classes) == 2,
             f"{name} has {len(classes)} classes ({shown}), and binary labels need two: say which become +1, as in "
-            f"positive={classes[-1]!r}, or keep them with labels='classes'",
+            f"positive={classes[-1]!r}, or name another column of labels by target=",
         )
         chosen = classes[1:]
     return np.where(np.isin(raw, np.array(chosen)), 1, -1).astype(np.float32)
