@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from peerdescent.cli import signals
 
 
-@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals need the main thread")
 def test_a_signal_waits_for_a_library_that_is_being_loaded(monkeypatch):
     """An exception in the middle of loading JAX can crash the interpreter."""
     loading, begun = ["jax"], time.monotonic()
