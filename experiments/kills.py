@@ -2,6 +2,7 @@
 
     python experiments/kills.py run --kills 100
     python experiments/kills.py run compare tune reproduce theory --kills 100 --seed 1
+    python experiments/kills.py tune --kills 20 --data a9a --length 4
 
 A command is started in a folder, stopped by SIGKILL, SIGTERM, SIGHUP or SIGINT after a random time, and continued until
 it ends by itself. Every line says how many kills there were, how many results equal the unbroken one, and how many
@@ -59,22 +60,30 @@ def table_of(name: str) -> Callable[[Path], Any]:
     return lambda folder: sorted((folder / name).read_text().splitlines())
 
 
-SMALL = ["--nodes", "4", "--rows", "400", "--quiet"]
-COMMANDS = {
-    "run": Command(["run", "gt-hsgd", *SMALL, "--steps", "1500000", "--record", "4"], ["run", "--resume"], run_of),
-    "compare": Command(
-        ["compare", "dsgd", "gt-hsgd", *SMALL, "--steps", "400000", "--record", "4"], ["compare", "--resume"], runs_of
-    ),
-    "tune": Command(
-        ["tune", "gt-dsgd", "--grid", "medium", "--epochs", "60", "--seeds", "2", *SMALL], None, table_of("sweep.csv")
-    ),
-    "reproduce": Command(
-        ["reproduce", "figure1", "--data", "digits", "--scale", "tiny", "--quiet"], None, table_of("figure1.csv")
-    ),
-    "theory": Command(
-        ["theory", "bound", *SMALL, "--steps", "200000", "--seeds", "2"], None, table_of("bound.csv")
-    ),
-}  # fmt: skip
+NAMES = ("run", "compare", "tune", "reproduce", "theory")
+
+
+def commands(data: str | None, length: float) -> dict[str, Command]:
+    """The commands: on 400 rows of digits or on all of other data, with lengths by a factor."""
+    on = ["--nodes", "4", "--rows", "400"] if data is None else ["--data", data]
+    on = [*on, "--quiet"]
+
+    def steps(usual: int) -> list[str]:
+        return ["--steps", str(int(length * usual))]
+
+    longest = ["--epochs", str(60 * length), "--seeds", "2"]
+    name = "figure1" if length >= 1 else "figure2"  # the latter takes a third of the time
+    figure = ["reproduce", name, "--data", data or "digits", "--scale", "tiny", "--quiet"]
+    found = (
+        Command(["run", "gt-hsgd", *on, *steps(1_500_000), "--record", "4"], ["run", "--resume"], run_of),
+        Command(
+            ["compare", "dsgd", "gt-hsgd", *on, *steps(400_000), "--record", "4"], ["compare", "--resume"], runs_of
+        ),
+        Command(["tune", "gt-dsgd", "--grid", "medium", *longest, *on], None, table_of("sweep.csv")),
+        Command(figure, None, table_of(f"{name}.csv")),
+        Command(["theory", "bound", *on, *steps(200_000), "--seeds", "2"], None, table_of("bound.csv")),
+    )
+    return dict(zip(NAMES, found, strict=True))
 
 
 def start(words: list[str]) -> int:
@@ -111,11 +120,11 @@ def attempt(words: list[str], after: float | None, rng: random.Random) -> int | 
     return None if after is not None and code != 0 else code
 
 
-def torment(name: str, kills: int, seed: int) -> tuple[int, int, int, int]:
+def torment(name: str, command: Command, kills: int, seed: int) -> tuple[int, int, int, int]:
     """Kills, results, results that equal the unbroken one, and temporary files that were left."""
-    command, rng, home = COMMANDS[name], random.Random(seed), Path(tempfile.mkdtemp())
+    rng, home = random.Random(seed), Path(tempfile.mkdtemp())
     whole = home / "whole"
-    for _ in range(2):  # the first time its programs are compiled
+    for _ in range(2 if kills > 9 else 1):  # the first time its programs are compiled, so it takes longer
         shutil.rmtree(whole, ignore_errors=True)
         clock = time.monotonic()
         assert attempt([*command.begin, "--out", str(whole)], None, rng) == 0, f"{name} fails by itself"
@@ -163,11 +172,14 @@ def read_in_child(result: Callable[[Path], Any], folder: Path) -> str:
 def main() -> None:
     """Torment the commands that are named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("commands", nargs="+", choices=COMMANDS)
+    parser.add_argument("commands", nargs="+", choices=NAMES)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data", help="the name of a data set; 400 rows of digits by default")
+    parser.add_argument("--length", type=float, default=1.0, help="a factor of the lengths of runs")
     given = parser.parse_args()
-    rows = [(name, *torment(name, given.kills, given.seed)) for name in given.commands]
+    each = commands(given.data, given.length)
+    rows = [(name, *torment(name, each[name], given.kills, given.seed)) for name in given.commands]
     table = pd.DataFrame(rows, columns=["command", "kills", "results", "as unbroken", "stray files"])
     print(table.to_string(index=False))
     sys.exit(bool((table["results"] != table["as unbroken"]).any() or table["stray files"].any()))

@@ -12,6 +12,7 @@ import pytest
 
 import peerdescent as peer
 from peerdescent.engines import compiled, fleet
+from peerdescent.engines.gpu import kernel
 from peerdescent.report import findings
 from peerdescent.runs import pace, store
 from peerdescent.sweeps import best, sweeping
@@ -227,28 +228,31 @@ class Killed(BaseException):
     """What ends a sweep at once, as a kill would."""
 
 
+@pytest.mark.parametrize("program", [fleet.Fleet, kernel.Kernel])
 @pytest.mark.parametrize("kind", ["killed", "interrupted"])
-def test_a_piece_goes_on_from_where_it_was(kind, tmp_path, monkeypatch):
+def test_a_piece_goes_on_from_where_it_was(kind, program, tmp_path, monkeypatch):
     """Some members have diverged and some marks are behind when it ends; what comes after is bit for bit the same."""
     monkeypatch.setattr(sweeping, "_cores", lambda: 1)
     monkeypatch.setattr(compiled, "_chunk", lambda *_: 16)
+    monkeypatch.setattr(sweeping, "fleet_for", program)
+    far = 130 if program is fleet.Fleet else 2 * kernel.PARTS + 300  # behind the second of three marks
     grid, options = {"alpha": [0.1, 0.3, 1e6], "period": [4, 9]}, {"steps": 200, "at": [20, 90], "seed": [0, 1]}
     whole = peer.sweep("d-get", grid, small_logistic(), RING, **options)
     assert set(whole["status"]) == {"done", "diverged"}
 
     begun = []
-    follow = fleet.Fleet.follow
+    follow = program.follow
 
     def watched(self, piece, alive, since=None):
         begun.append(1 if since is None else since[0])
         for seen in follow(self, piece, alive, since):
-            if kind == "killed" and seen.step > 130 and since is None:
+            if kind == "killed" and seen.step > far and since is None:
                 raise Killed
             yield seen
-            if kind == "interrupted" and seen.step > 130 and since is None:
+            if kind == "interrupted" and seen.step > far and since is None:
                 alive[:] = False
 
-    monkeypatch.setattr(fleet.Fleet, "follow", watched)
+    monkeypatch.setattr(program, "follow", watched)
     with monkeypatch.context() as patch:
         patch.setattr(pace, "LOST", 0.0)
         patch.setattr(pace, "SHARE", 1e9 if kind == "killed" else 0.0)
@@ -260,7 +264,7 @@ def test_a_piece_goes_on_from_where_it_was(kind, tmp_path, monkeypatch):
     assert not findings._places(tmp_path), "they are not runs"
     again = peer.sweep("d-get", grid, small_logistic(), RING, out=tmp_path, **options)
     pd.testing.assert_frame_equal(again, whole, check_exact=True)
-    assert begun[-1] > 100
+    assert begun[-1] > 3 * far // 4
     assert not (tmp_path / sweeping.UNFINISHED).exists(), "what is finished leaves nothing behind"
     (tmp_path / sweeping.UNFINISHED / "0").mkdir(parents=True)  # as after a kill that came before it was removed
     peer.sweep("d-get", grid, small_logistic(), RING, out=tmp_path, **options)
@@ -269,12 +273,16 @@ def test_a_piece_goes_on_from_where_it_was(kind, tmp_path, monkeypatch):
 
 def test_another_sweep_does_not_take_what_is_unfinished(tmp_path):
     members = [fleet.Member(peer.methods.dsgd(alpha=a), 0, (9,)) for a in (0.1, 0.2)]
+    x0 = np.zeros((6, 5), np.float32)
     places = {
-        sweeping._place(tmp_path, {"values": values}, own)
+        sweeping._place(
+            tmp_path, {"values": values}, program(own, small_logistic(), RING, x0, x0.dtype), np.arange(len(own))[None]
+        )
         for values in ("1", "2")
         for own in (members, members[:1], members[::-1], [m._replace(seed=1) for m in members])
+        for program in (fleet.Fleet, kernel.Kernel)
     }
-    assert len(places) == 8
+    assert len(places) == 16
 
 
 def test_a_full_disk_loses_no_row(tmp_path, monkeypatch):

@@ -48,10 +48,10 @@ class Seen(NamedTuple):
     member: np.ndarray
     mark: np.ndarray
     x: np.ndarray
-    step: int = 0
-    """The step that the piece has reached."""
-    leaves: Sequence[Any] = ()
-    """The state there, until the piece goes on; empty if it cannot be continued from."""
+    step: int
+    """How far the piece is: a number that increases, and from which it can be continued."""
+    leaves: Sequence[Any]
+    """The state there, until the piece goes on."""
 
 
 class Fleet:
@@ -126,6 +126,10 @@ class Fleet:
             members, marked = piece[:, column], np.broadcast_to(mark, (len(piece), len(mark)))
             x = means.reshape(-1, means.shape[-1])
             yield Seen(members.ravel(), marked.ravel(), x, t, jax.tree.leaves(state))
+
+    def kind(self, piece: np.ndarray) -> str:
+        """What computes a piece, whose checkpoints nothing else understands."""
+        return f"plain, {jax.default_backend()}"
 
     def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """F and the norm of its gradient at points (k, p)."""

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from peerdescent.engines.disk_cache import remember
-from peerdescent.engines.fleet import Fleet, Member, Seen
+from peerdescent.engines.fleet import Fleet, Seen
 from peerdescent.engines.outline import definition
 from peerdescent.engines.routing import fleet_for
 from peerdescent.errors import require, unknown, whole
@@ -176,7 +176,7 @@ def _fill(
 
     def finish(piece: np.ndarray) -> None:
         with jax.enable_x64(precision == 64), jax.default_matmul_precision(matrices):
-            place = None if store is None else _place(*store, [fleet.members[k] for k in piece.ravel()])
+            place = None if store is None else _place(*store, fleet, piece)
             for end in _ends(fleet, piece, alive, first, len(table.asked) + 1, place):
                 ended.put(end)
 
@@ -215,7 +215,7 @@ def _fill(
         if table.save() and store is not None:
             for piece in pieces:
                 if all(table.has(members[k][0]) for k in piece.ravel()):
-                    shutil.rmtree(_place(*store, [fleet.members[k] for k in piece.ravel()]), ignore_errors=True)
+                    shutil.rmtree(_place(*store, fleet, piece), ignore_errors=True)
             if all(table.has(one) for one in table.wanted):
                 shutil.rmtree(store[0] / UNFINISHED, ignore_errors=True)
         bar.end()
@@ -232,10 +232,11 @@ class _End(NamedTuple):
     norm: float
 
 
-def _place(folder: Path, about: dict[str, Any], members: Sequence[Member]) -> Path:
-    """The folder for checkpoints of a piece. Its name is a digest of all that the piece computes."""
+def _place(folder: Path, about: dict[str, Any], fleet: Fleet, piece: np.ndarray) -> Path:
+    """The folder for checkpoints of a piece. Its name is a digest of all that the piece computes, and of how."""
+    members = [fleet.members[k] for k in piece.ravel()]
     each = [(str(one.method), definition(one.method.pattern), one.seed, one.marks) for one in members]
-    return folder / UNFINISHED / hashlib.sha256(repr((about, each)).encode()).hexdigest()[:16]
+    return folder / UNFINISHED / hashlib.sha256(repr((about, fleet.kind(piece), each)).encode()).hexdigest()[:16]
 
 
 def _ends(
@@ -275,9 +276,9 @@ def _ends(
                     alive[k] = False
                     ended[k] = _End(k, fleet.members[k].marks[mark], status, at_marks, norm)
                     yield ended[k]
-        if seen.leaves and pace.is_due():
+        if pace.is_due():
             pace.save(partial(_save, piece=piece, seen=seen, losses=losses, ended=ended))
-    if place is not None and seen is not None and seen.leaves and len(ended) < piece.size:  # it was interrupted
+    if place is not None and seen is not None and len(ended) < piece.size:  # it was interrupted
         _save(place, piece, seen, losses, ended)
 
 

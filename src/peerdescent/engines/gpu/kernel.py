@@ -16,6 +16,7 @@ everything else, and is the reference that the kernel is tested against.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -44,8 +45,9 @@ AT_ONCE, FEW = 8192, 64
 """The most configurations of a piece, if memory allows, and the size of a small piece. Pieces are padded to one of
 these, since each size is compiled separately."""
 
-SLICES = 8
-"""Launches between two marks. Between launches, progress is reported and an interruption takes effect."""
+PARTS, LAUNCH = 1024, 1.0
+"""The way to the next mark is divided into so many parts, and a launch is as many of them as take so many seconds.
+Between launches, progress is reported, the state can be stored, and an interruption takes effect."""
 
 
 def supports(method: Method, problem: Problem, network: Network, dtype: Any) -> bool:
@@ -230,7 +232,10 @@ class Kernel(Fleet):
     def follow(
         self, piece: np.ndarray, alive: np.ndarray, since: tuple[int, Sequence[Any]] | None = None
     ) -> Iterator[Seen]:
-        """Run a piece from mark to mark. Members that are no longer alive are not advanced."""
+        """Run a piece from mark to mark, or from an earlier `Seen`, whose step is a number of parts.
+
+        Members that are no longer alive are not advanced.
+        """
         if piece[0, 0] in self.plain:
             yield from super().follow(piece, alive, since)
             return
@@ -254,7 +259,7 @@ class Kernel(Fleet):
         floats = [[member.method.parameters[name] for member in members] for name in names[1]]
         fixed = np.stack([np.asarray(k).view(np.int32) for k in keys] + [np.array(v, np.int32) for v in ints], axis=1)
         reals = jnp.asarray(np.array(floats or [[0.0] * len(members)]).T, self.dtype)
-        marks = np.array([member.marks for member in members])
+        marks = np.maximum([member.marks for member in members], 1)
 
         def launch(start: bool, since: np.ndarray, until: np.ndarray, leaves: list[jax.Array]) -> list[jax.Array]:
             clock = np.stack([since, until], axis=1).astype(np.int32)
@@ -262,21 +267,49 @@ class Kernel(Fleet):
                 shape, start, jnp.asarray(np.concatenate([clock, fixed], axis=1)), reals, *self.common, leaves
             )
 
-        steps = real.astype(int)
+        def reached(part: int) -> np.ndarray:
+            """The step of each member after so many parts."""
+            mark, rest = divmod(part, PARTS)
+            begun = marks[:, mark - 1] if mark else np.ones(len(members), int)
+            return begun if not rest else begun + (marks[:, mark] - begun) * rest // PARTS
+
         leaves = [jnp.tile(self.start, (len(members), 1, 1)) for _ in set(does.aliases)]
-        leaves = launch(True, 0 * steps, steps, leaves)
-        for mark in range(marks.shape[1]):
-            begun = steps
-            for part in range(1, SLICES + 1):
-                lives = alive[own] & real
-                if not lives.any():
-                    return
-                until = np.where(lives, begun + np.maximum(marks[:, mark] - begun, 0) * part // SLICES, steps)
-                leaves = launch(False, steps, until, leaves)
-                jax.block_until_ready(leaves)
-                steps = until
-                self.reached[piece[0]] = steps[real]
-            yield Seen(piece[0], np.full(len(piece[0]), mark), np.asarray(_means(leaves[0], n, p))[real])
+        part = 0
+        if since is None:
+            leaves = launch(True, 0 * real, real.astype(int), leaves)
+        else:
+            part = since[0]
+            leaves = [_placed(leaf, jnp.asarray(known)) for leaf, known in zip(leaves, since[1], strict=True)]
+        steps, width = np.where(real, reached(part), 0), PARTS // 8
+        nothing = np.zeros(0, dtype=np.int64)
+        while part < PARTS * marks.shape[1]:
+            lives = alive[own] & real
+            if not lives.any():
+                return
+            mark, clock = part // PARTS, time.monotonic()
+            part = min(part + width, (mark + 1) * PARTS)
+            until = np.where(lives, reached(part), steps)
+            leaves = launch(False, steps, until, leaves)
+            jax.block_until_ready(leaves)
+            steps = until
+            self.reached[piece[0]] = steps[real]
+            width = int(np.clip(width * min(2, LAUNCH / (time.monotonic() - clock)), 1, PARTS // 8))
+            state = [leaf[: len(piece[0]), :n, :p] for leaf in leaves]
+            if part % PARTS:
+                yield Seen(nothing, nothing, nothing, part, state)
+            else:
+                yield Seen(piece[0], np.full(len(piece[0]), mark), np.asarray(_means(leaves[0], n, p))[real], part, state)
+
+    def kind(self, piece: np.ndarray) -> str:
+        """What computes a piece, whose checkpoints nothing else understands."""
+        return super().kind(piece) if piece[0, 0] in self.plain else f"kernel, {PARTS} parts"
+
+
+@partial(jax.jit, donate_argnums=0)
+def _placed(leaf: jax.Array, known: jax.Array) -> jax.Array:
+    """The padded form of a stored vector of the state; `leaf` gives the shape."""
+    c, n, p = known.shape
+    return jnp.zeros_like(leaf).at[:c, :n, :p].set(known)
 
 
 def _period(method: Method) -> int:
