@@ -298,7 +298,9 @@ class Kernel(Fleet):
             if part % PARTS:
                 yield Seen(nothing, nothing, nothing, part, state)
             else:
-                yield Seen(piece[0], np.full(len(piece[0]), mark), np.asarray(_means(leaves[0], n, p))[real], part, state)
+                yield Seen(
+                    piece[0], np.full(len(piece[0]), mark), np.asarray(_means(leaves[0], n, p))[real], part, state
+                )
 
     def kind(self, piece: np.ndarray) -> str:
         """What computes a piece, whose checkpoints nothing else understands."""
