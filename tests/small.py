@@ -14,7 +14,7 @@ import numpy as np
 
 import peerdescent as peer
 from peerdescent.engines.registry import engine_class
-from peerdescent.problems.keys import below, node_keys
+from peerdescent.keys import below, node_keys
 
 
 def small_logistic(nodes: int = 6, samples: int = 11, features: int = 5, **options):

@@ -15,6 +15,7 @@ from .methods import compose as compose
 from .methods import estimators as estimators
 from .methods import fusions as fusions
 from .networks import Network as Network
+from .networks import faults as faults
 from .networks import topology as topology
 from .runs import Grid as Grid
 from .runs import Metric as Metric

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import peerdescent as peer
-from peerdescent.problems.keys import below, node_keys
+from peerdescent.keys import below, node_keys
 from small import PROBLEMS, assert_close, compiled, small_logistic, small_quadratic
 
 

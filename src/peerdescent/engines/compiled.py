@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as Spec
 
+from peerdescent.engines.contract import Running
+from peerdescent.engines.mixing import AXIS, FIRST, SAME, SECOND, Weights
 from peerdescent.engines.outline import outline
-from peerdescent.engines.program import AXIS, Program, begin, draw, interval
+from peerdescent.engines.program import Program, begin, draw, interval
 from peerdescent.methods.contract import Method
 from peerdescent.problems.problem import Oracle, Problem
 
@@ -34,9 +35,6 @@ WITHOUT_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 EVALUATED_AT_ONCE = 1 << 24
 """Numbers (samples of a node x points) in memory at once while F is evaluated."""
-
-SAME, FIRST, SECOND = Spec(), Spec(AXIS), Spec(None, AXIS)
-"""Arrays that are replicated on all devices of a mesh, and those sharded along their first or second axis."""
 
 
 class Loop:
@@ -89,7 +87,7 @@ class Loop:
         return advance(self.program, *values, state, np.array([first, t - first, count], np.int32))
 
 
-class Alike(NamedTuple):
+class Alike(Weights):
     """The identity as weights, to find the structure of a state."""
 
     def mix(self, t: Any, x: jax.Array) -> jax.Array:
@@ -117,18 +115,20 @@ def _lifted(
     return act
 
 
-def cut_of(a: Any) -> Spec:
-    """The sharding of a leaf of a state: vectors are sharded by node, and single numbers are replicated."""
-    return FIRST if np.ndim(a) else SAME
+def cuts_of(state: Any) -> Any:
+    """The sharding of a state: vectors are sharded by node; single numbers and the memory of links are replicated."""
+    own, memory = Running.parts(state)
+    return Running.of(jax.tree.map(lambda a: FIRST if np.ndim(a) else SAME, own), jax.tree.map(lambda _: SAME, memory))
 
 
 @partial(jax.jit, static_argnums=0)
 def _start(program: Program, numbers: Any, data: Any, weights: Any, seed: Any, ahead: Any, x0: Any) -> Any:
     out = None
     if program.mesh is not None:
-        alone = partial(begin, program._replace(mesh=None))
-        out = jax.tree.map(cut_of, jax.eval_shape(alone, numbers, data, Alike(), seed, ahead, x0))
-    seeds, cuts = (None, None, None, 0, 0, None), (SAME, FIRST, SECOND, SAME, SECOND, FIRST)
+        alone = partial(begin, program._replace(mesh=None), weights=Alike())
+        own = jax.eval_shape(partial(alone, numbers, data, seed=seed, ahead=ahead, x0=x0))
+        out = cuts_of(Running.of(own, jax.eval_shape(weights.begin, seed)))
+    seeds, cuts = (None, None, None, 0, 0, None), (SAME, FIRST, weights.cut, SAME, SECOND, FIRST)
     act = _lifted(partial(begin, program), program.many, program.mesh, seeds, cuts, out)
     return act(numbers, data, weights, seed, ahead, x0)
 
@@ -136,8 +136,8 @@ def _start(program: Program, numbers: Any, data: Any, weights: Any, seed: Any, a
 def _interval(
     program: Program, numbers: Any, data: Any, weights: Any, seed: Any, ahead: Any, state: Any, clock: Any
 ) -> Any:
-    cut = jax.tree.map(cut_of, state)
-    seeds, cuts = (None, None, None, 0, 0, 0, None), (SAME, FIRST, SECOND, SAME, SECOND, cut, SAME)
+    cut = cuts_of(state)
+    seeds, cuts = (None, None, None, 0, 0, 0, None), (SAME, FIRST, weights.cut, SAME, SECOND, cut, SAME)
     act = _lifted(partial(interval, program), program.many, program.mesh, seeds, cuts, cut)
     return act(numbers, data, weights, seed, ahead, state, clock)
 

@@ -6,13 +6,35 @@ this process; the command line calls it, through `registry.connect`, before anyt
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem
+
+
+class Running(NamedTuple):
+    """The state of a run over links with a memory: that of the method, and that of the links."""
+
+    method: Any
+    links: Any
+
+    @property
+    def x(self) -> Any:
+        """The iterates."""
+        return self.method.x
+
+    @staticmethod
+    def of(method: Any, links: Any) -> Any:
+        """The state of a run; that of the method alone, if links have no memory."""
+        return Running(method, links) if links else method
+
+    @staticmethod
+    def parts(state: Any) -> tuple[Any, Any]:
+        """The state of the method, and that of the links."""
+        return (state.method, state.links) if isinstance(state, Running) else (state, ())
 
 
 class Engine(Protocol):

@@ -14,19 +14,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from peerdescent.engines.contract import Running
+from peerdescent.engines.mixing import Repeated
 from peerdescent.errors import NotFinite
+from peerdescent.keys import node_keys
 from peerdescent.methods.contract import Calls, Method
 from peerdescent.networks.network import Network
-from peerdescent.problems.keys import node_keys
+from peerdescent.networks.rounds import Iteration, matrix
 from peerdescent.problems.problem import Problem, cast
 
 
 class Net:
-    """The six verbs in iteration t, one node at a time."""
+    """The verbs in iteration t, one node at a time."""
 
-    def __init__(self, engine: Debug, t: int) -> None:
+    def __init__(self, engine: Debug, t: int, memory: Any) -> None:
         self.engine, self.t = engine, t
-        self.calls = Calls()
+        self.calls, self.rounds = Calls(), Calls()
+        once = Turn(self, engine.links.at(np, engine.seed, t, memory))
+        self.turn = once if engine.repeats == 1 else Repeated(once, engine.repeats, engine.momentum)
 
     def sample(self, batch: int) -> list[Any]:
         """One sample for each node."""
@@ -50,20 +55,19 @@ class Net:
 
     def mix(self, x: np.ndarray) -> np.ndarray:
         """sum_j w_ij x_j, as an explicit sum."""
-        return self._sums("mix", lambda i, j: x[j])
+        return self.turn.mix(self.rounds.take(), x)
 
     def disagree(self, x: np.ndarray) -> np.ndarray:
         """sum_j w_ij (x_i - x_j), as an explicit sum."""
-        return self._sums("disagree", lambda i, j: x[i] - x[j])
+        return self.turn.disagree(self.rounds.take(), x)
 
-    def _sums(self, stage: str, term: Callable[[int, int], np.ndarray]) -> np.ndarray:
-        w = self.engine.weights[self.t % len(self.engine.weights)]
-        heard = [np.flatnonzero(row).tolist() for row in w]
-        return self._vectors(stage, lambda i: reduce(add, (w[i, j] * term(i, j) for j in heard[i])))
+    def push(self, x: np.ndarray) -> np.ndarray:
+        """sum_j b_ij x_j, as an explicit sum."""
+        return self.turn.push(self.rounds.take(), x)
 
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Call one of the two functions."""
-        with self.calls.inside(self.calls.next):
+        with self.calls.inside(self.calls.next), self.rounds.inside(self.rounds.next):
             return then() if self.t % period == 0 else otherwise()
 
     def _vectors(self, stage: str, local: Callable[[int], Any]) -> np.ndarray:
@@ -77,6 +81,44 @@ class Net:
         return _at_each_node(self.engine.nodes, f"step {self.t}, {stage}", local)
 
 
+class Turn:
+    """The rounds of one iteration, as explicit sums over the messages that arrive."""
+
+    def __init__(self, net: Net, iteration: Iteration) -> None:
+        self.net, self.iteration, self.awake = net, iteration, iteration.awake
+
+    def mix(self, number: int, x: np.ndarray) -> np.ndarray:
+        """sum_j w_ij x_j."""
+        w, messages, noise = self._round(number, x)
+        return self._sums("mix", w, lambda i, j: x[i] if i == j else messages[j], noise)
+
+    def push(self, number: int, x: np.ndarray) -> np.ndarray:
+        """sum_j b_ij x_j."""
+        if self.iteration.rounds.pushed is None:
+            return self.mix(number, x)
+        w, messages, noise = self._round(number, x, push=True)
+        return self._sums("push", w, lambda i, j: x[i] if i == j else messages[j], noise)
+
+    def disagree(self, number: int, x: np.ndarray) -> np.ndarray:
+        """sum_j w_ij (x_i - x_j)."""
+        w, messages, noise = self._round(number, x)
+        return self._sums("disagree", w, lambda i, j: x[i] - (x[i] if i == j else messages[j]), -noise)
+
+    def _round(self, number: int, x: np.ndarray, push: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The weights (n, n) of a round, what nodes send, and the noise on what they receive."""
+        happens, nodes = self.iteration, np.arange(len(x))
+        w = self.net.engine.ideal(self.net.t)
+        if w is None:
+            w = matrix(happens.rounds, happens.weights(number, push)[1], push)
+        w = w.astype(x.dtype)
+        noise = happens.noise(number, w - np.diag(w.diagonal()), x, nodes)
+        return w, happens.message(number, x, nodes), np.broadcast_to(noise, x.shape)
+
+    def _sums(self, stage: str, w: np.ndarray, term: Callable[[int, int], np.ndarray], noise: np.ndarray) -> np.ndarray:
+        heard = [np.flatnonzero(row).tolist() for row in w]
+        return self.net._vectors(stage, lambda i: reduce(add, (w[i, j] * term(i, j) for j in heard[i])) + noise[i])
+
+
 def _at_each_node(nodes: int, where: str, local: Callable[[int], Any]) -> list[Any]:
     results = []
     for i in range(nodes):
@@ -88,6 +130,13 @@ def _at_each_node(nodes: int, where: str, local: Callable[[int], Any]) -> list[A
     return results
 
 
+def _kept(new: Any, old: Any, awake: Any) -> Any:
+    """The new state, but for nodes that sleep, whose state stays."""
+    if awake is None:
+        return new
+    return jax.tree.map(lambda a, b: np.stack([a[i] if up else b[i] for i, up in enumerate(awake)]), new, old)
+
+
 class Debug:
     """The engine `debug`."""
 
@@ -97,11 +146,18 @@ class Debug:
         self.method, self.oracle, self.nodes, self.seed, self.dtype = method, problem.oracle, problem.nodes, seed, dtype
         data = cast(problem.data, dtype)
         self.held = [jax.tree.map(lambda a, i=i: a[i], data) for i in range(self.nodes)]
-        self.weights = [matrix.toarray().astype(dtype) for matrix in network.matrices]
+        self.links, self.repeats, self.momentum = network.links, network.rounds, network.momentum
+        plain = not network.faults and network.graph is None and network.pushed is None
+        self.weights = [W.toarray() for W in network.matrices] if plain else []
+
+    def ideal(self, t: int) -> np.ndarray | None:
+        """The weights of iteration t, if all its rounds have the same."""
+        return self.weights[t % len(self.weights)] if self.weights else None
 
     def start(self, x0: np.ndarray) -> Any:
         """The state after iteration 0."""
-        return self.method.init(np.array(x0, self.dtype), Net(self, 0))
+        memory = self.links.begin(np, self.seed)
+        return Running.of(self.method.init(np.array(x0, self.dtype), Net(self, 0, memory)), memory)
 
     def warm_up(self, x0: np.ndarray, points: int) -> None:
         """Nothing to compile."""
@@ -110,7 +166,10 @@ class Debug:
         """One iteration after the other."""
         with np.errstate(all="ignore"):  # values that are not finite are reported with node, step and stage instead
             for step in range(t, until):
-                state = self.method.step(state, Net(self, step))
+                before, memory = Running.parts(state)
+                memory = self.links.later(np, self.seed, step, memory)
+                net = Net(self, step, memory)
+                state = Running.of(_kept(self.method.step(before, net), before, net.turn.awake), memory)
         return state
 
     def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

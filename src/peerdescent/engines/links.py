@@ -23,13 +23,16 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, ClassVar, NoReturn
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
 from peerdescent.engines import meeting
 from peerdescent.engines.meeting import is_loopback, seconds
+from peerdescent.engines.mixing import Repeated
 from peerdescent.errors import NotFinite, PeerLost, require
 from peerdescent.networks.network import Network
+from peerdescent.networks.rounds import Iteration
 
 LINE = 512
 """Bytes of the line that announces a tensor; longer ones are truncated and shorter ones padded."""
@@ -103,6 +106,70 @@ def _store(rank: int, world: int, limit: timedelta) -> Any:
     return prefixed("attempt-0", own)
 
 
+class Turn:
+    """The rounds of one step, at the node of this process."""
+
+    def __init__(self, links: Links, happens: Iteration) -> None:
+        self.links, self.happens = links, happens
+        self.awake = happens.awake is None or bool(happens.awake[links.rank])
+
+    def mix(self, number: int, x: torch.Tensor) -> torch.Tensor:
+        """sum_j w_ij x_j over this node i and the nodes it receives from, in the order of j."""
+        weights, heard, noise = self._round(number, x, "mix")
+        total = sum((w * heard[j] for j, w in weights.items()), start=torch.zeros_like(x))
+        return total if noise is None else total + noise
+
+    def disagree(self, number: int, x: torch.Tensor) -> torch.Tensor:
+        """x - sum_j w_ij x_j as sum_j w_ij (x_i - x_j): the two ends of a link have exactly opposite terms."""
+        weights, heard, noise = self._round(number, x, "disagree")
+        others = ((j, w) for j, w in weights.items() if j != self.links.rank)
+        total = sum((w * (x - heard[j]) for j, w in others), start=torch.zeros_like(x))
+        return total if noise is None else total - noise
+
+    def push(self, number: int, x: torch.Tensor) -> torch.Tensor:
+        """sum_j b_ij x_j."""
+        if self.links.links.pushed is None:
+            return self.mix(number, x)
+        weights, heard, noise = self._round(number, x, "push")
+        total = sum((w * heard[j] for j, w in weights.items()), start=torch.zeros_like(x))
+        return total if noise is None else total + noise
+
+    def _round(
+        self, number: int, x: torch.Tensor, verb: str
+    ) -> tuple[dict[int, float], dict[int, torch.Tensor], torch.Tensor | None]:
+        """One round: this node's weights, the vectors that they are for, its own included, and the noise on them."""
+        links = self.links
+        what = f"{verb}, {links.numbers}" if links.numbers else verb
+        if links.turns:
+            weights, targets = links.turns[links.step % len(links.turns)]
+            sources, message, noise = [j for j in weights if j != links.rank], x, None
+        else:
+            sent, arrived = self.happens.weights(number, verb == "push")
+            weights = {j: float(arrived[e, side]) for j, e, side in links.places if arrived[e, side]}
+            # A message that gets lost is sent; one over a link that is down is not.
+            sources = [j for j, e, side in links.places if sent[e, side]]
+            targets = [j for j, e, side in links.places if sent[e, 1 - side]]
+            given = sum(float(arrived[e, 1 - side]) for _, e, side in links.places)
+            weights[links.rank] = 1 - (given if verb == "push" else sum(weights.values()))
+            weights = dict(sorted(weights.items()))
+            message, noise = self._distorted(number, x, weights)
+        heard = links.exchange(dict.fromkeys(targets, message), sources, x, what)
+        links.sent += len(targets) * x.numel() * x.element_size()
+        return weights, {**heard, links.rank: x}, noise
+
+    def _distorted(
+        self, number: int, x: torch.Tensor, weights: Mapping[int, float]
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """What this node sends, and the noise on what it receives."""
+        if not self.happens.distorts:
+            return x, None
+        own, node = x.detach().cpu().numpy()[None], np.array([self.links.rank])
+        heard = np.array([[w for j, w in weights.items() if j != self.links.rank]], own.dtype)
+        noise = np.broadcast_to(self.happens.noise(number, heard, own, node), own.shape)
+        sent = np.ascontiguousarray(self.happens.message(number, own, node)[0])
+        return torch.tensor(sent, device=x.device), torch.tensor(noise[0], device=x.device)
+
+
 class Links:
     """The links of this process to the others, in a network with as many nodes as there are processes.
 
@@ -113,7 +180,7 @@ class Links:
 
     made: ClassVar[Iterator[int]] = itertools.count(1)
 
-    def __init__(self, network: Network, name: str) -> None:
+    def __init__(self, network: Network, name: str, seed: int = 0) -> None:
         connect()
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.others = [rank for rank in range(self.world) if rank != self.rank]
@@ -131,34 +198,27 @@ class Links:
         )
         self.name = f"{name} {next(Links.made)}"
         self.announcers = None if self.device.type == "cpu" else _gloo(dist.group.WORLD)
+        self.seed, self.links = seed, network.links
+        self.repeats, self.momentum = network.rounds, network.momentum
+        plain = not network.faults and network.graph is None and network.pushed is None
         self.turns = []
-        for W in network.matrices:
+        for W in network.matrices if plain else ():
             heard, column = W[[self.rank]].tocoo(), W[:, [self.rank]].tocoo()
             weights = dict(sorted(zip(heard.col.tolist(), heard.data.tolist(), strict=True)))
             targets = sorted(i for i in column.row.tolist() if i != self.rank)
             self.turns.append((weights, targets))
+        places = [(int(a == self.rank), e) for e, (a, b) in enumerate(self.links.ends.tolist()) if self.rank in (a, b)]
+        self.places = [(int(self.links.ends[e, side]), e, side) for side, e in places]
+        """For each link of this node its other end, its number, and the direction of messages from there."""
 
-    def begin(self, step: int, numbers: str = "") -> None:
-        """Begin a step. What is mixed in it is announced with its number and the method's numbers."""
+    def begin(self, step: int, numbers: str = "", memory: tuple[Any, ...] = ()) -> Any:
+        """Begin a step; returns its rounds. What is mixed in it is announced with its number and the method's numbers.
+
+        `memory` is what links remember in this step.
+        """
         self.step, self.round, self.numbers = step, 0, numbers
-
-    def mix(self, t: int, x: torch.Tensor) -> torch.Tensor:
-        """sum_j w_ij x_j over this node i and the nodes it receives from in iteration t, in the order of j."""
-        weights, heard = self._heard(t, x, "mix")
-        return sum((w * heard[j] for j, w in weights.items()), start=torch.zeros_like(x))
-
-    def disagree(self, t: int, x: torch.Tensor) -> torch.Tensor:
-        """x - sum_j w_ij x_j as sum_j w_ij (x_i - x_j): the two ends of a link have exactly opposite terms."""
-        weights, heard = self._heard(t, x, "disagree")
-        return sum((w * (x - heard[j]) for j, w in weights.items() if j != self.rank), start=torch.zeros_like(x))
-
-    def _heard(self, t: int, x: torch.Tensor, verb: str) -> tuple[dict[int, float], dict[int, torch.Tensor]]:
-        """One round: this node's weights in iteration t, and the vectors that they are for, its own included."""
-        weights, targets = self.turns[t % len(self.turns)]
-        what = f"{verb}, {self.numbers}" if self.numbers else verb
-        heard = self.exchange(dict.fromkeys(targets, x), [j for j in weights if j != self.rank], x, what)
-        self.sent += len(targets) * x.numel() * x.element_size()
-        return weights, {**heard, self.rank: x}
+        once = Turn(self, self.links.at(np, self.seed, step, memory))
+        return once if self.repeats == 1 else Repeated(once, self.repeats, self.momentum)
 
     def everyone(self, x: torch.Tensor, what: str = "gather") -> torch.Tensor:
         """The tensors of all processes (world, ...), equal in each of them."""

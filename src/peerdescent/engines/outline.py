@@ -99,7 +99,9 @@ class Gradient(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """One round of communication."""
+    """A `mix`, `disagree` or `push`: one round of communication, or several if the network has them, and its number."""
+
+    number: int
 
 
 class Either(NamedTuple):
@@ -111,11 +113,11 @@ class Either(NamedTuple):
 
 
 class Recorder:
-    """The six verbs on placeholders: they record what a method asks for."""
+    """The verbs on placeholders: they record what a method asks for."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
-        self.calls, self.slots = Calls(), Calls()
+        self.calls, self.slots, self.rounds = Calls(), Calls(), Calls()
 
     def sample(self, batch: Any) -> Drawn:
         """Record a sample."""
@@ -134,22 +136,26 @@ class Recorder:
 
     def mix(self, x: Any) -> Blank:
         """Record a round of communication."""
-        self.events.append(Mix())
+        self.events.append(Mix(self.rounds.take()))
         return Blank("mix", x)
 
     def disagree(self, x: Any) -> Blank:
         """Record a round of communication."""
         return Blank("disagree", self.mix(x))
 
+    def push(self, x: Any) -> Blank:
+        """Record a round of communication."""
+        return Blank("push", self.mix(x))
+
     def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Record both branches."""
         if isinstance(period, float):
             raise TypeError(f"it has a period of {period}: declare it with count(...), and give a whole number")
-        before, call, slot = self.events, self.calls.next, self.slots.next
+        before, call, slot, rounds = self.events, self.calls.next, self.slots.next, self.rounds.next
         sides, ends, values = [], [], []
         for thunk in (then, otherwise):
             self.events, self.slots.next = [], slot
-            with self.calls.inside(call):
+            with self.calls.inside(call), self.rounds.inside(rounds):
                 value = thunk()
             sides.append(self.events)
             ends.append(self.slots.next)
@@ -243,7 +249,7 @@ def outline(method: Method) -> Outline:
     >>> from peerdescent import methods
     >>> found = outline(methods.gt_hsgd(batch=4, initial_batch=32))
     >>> found.requests, [event for event in found.step if isinstance(event, Mix)]
-    (((0, 4),), [Mix(), Mix()])
+    (((0, 4),), [Mix(number=0), Mix(number=1)])
     """
     return _outline(method, code_of(method))
 

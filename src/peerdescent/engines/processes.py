@@ -18,9 +18,10 @@ import torch.distributed as dist
 from torch.utils import dlpack
 
 from peerdescent.engines import links
+from peerdescent.engines.contract import Running
+from peerdescent.keys import node_keys
 from peerdescent.methods.contract import Calls, Method
 from peerdescent.networks.network import Network
-from peerdescent.problems.keys import node_keys
 from peerdescent.problems.problem import Oracle, Problem, cast
 
 
@@ -31,11 +32,11 @@ def connect() -> int:
 
 
 class Net:
-    """The six verbs in iteration t, at one node."""
+    """The verbs in iteration t, at one node."""
 
-    def __init__(self, engine: Processes, t: int) -> None:
-        self.engine, self.t = engine, t
-        self.calls = Calls()
+    def __init__(self, engine: Processes, t: int, turn: Any) -> None:
+        self.engine, self.t, self.turn = engine, t, turn
+        self.calls, self.rounds = Calls(), Calls()
 
     def sample(self, batch: int) -> Any:
         """A sample of this node."""
@@ -53,28 +54,37 @@ class Net:
 
     def mix(self, x: torch.Tensor) -> torch.Tensor:
         """One round of communication with the neighbours."""
-        return self.engine.links.mix(self.t, x)
+        mixed: torch.Tensor = self.turn.mix(self.rounds.take(), x)
+        return mixed
 
     def disagree(self, x: torch.Tensor) -> torch.Tensor:
         """One round of communication, for the difference to what was mixed."""
-        return self.engine.links.disagree(self.t, x)
+        apart: torch.Tensor = self.turn.disagree(self.rounds.take(), x)
+        return apart
+
+    def push(self, x: torch.Tensor) -> torch.Tensor:
+        """One round of communication, with weights whose columns sum to 1."""
+        pushed: torch.Tensor = self.turn.push(self.rounds.take(), x)
+        return pushed
 
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Call one of the two functions."""
-        with self.calls.inside(self.calls.next):
+        with self.calls.inside(self.calls.next), self.rounds.inside(self.rounds.next):
             return then() if self.t % period == 0 else otherwise()
 
 
-class Alone(Net):
-    """The six verbs without communication, for compilation."""
+class Alone:
+    """Rounds without communication, for compilation."""
 
-    def mix(self, x: torch.Tensor) -> torch.Tensor:
+    def mix(self, number: int, x: torch.Tensor) -> torch.Tensor:
         """x itself."""
         return x
 
-    def disagree(self, x: torch.Tensor) -> torch.Tensor:
+    def disagree(self, number: int, x: torch.Tensor) -> torch.Tensor:
         """Zeros."""
         return 0 * x
+
+    push = mix
 
 
 class Processes:
@@ -83,25 +93,30 @@ class Processes:
     packages: ClassVar[tuple[str, ...]] = ("jax", "torch")
 
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
-        self.links = links.Links(network, "engine")
+        self.links = links.Links(network, "engine", seed)
         self.method, self.oracle, self.seed, self.dtype = method, problem.oracle, seed, dtype
         self.data = cast(problem.part(self.links.rank), dtype)
 
     def warm_up(self, x0: np.ndarray, points: int) -> None:
         """Compile gradients and the evaluation, without communication."""
-        self.method.step(self.method.init(self._own(x0), Alone(self, 0)), Alone(self, 1))
+        self.method.step(self.method.init(self._own(x0), Net(self, 0, Alone())), Net(self, 1, Alone()))
         jax.block_until_ready(_exact(self.oracle, jnp.asarray(x0[:1], self.dtype), self.data))
 
     def start(self, x0: np.ndarray) -> Any:
         """The state after iteration 0."""
-        self.links.begin(0)
-        return self.method.init(self._own(x0), Net(self, 0))
+        memory = self.links.links.begin(np, self.seed)
+        turn = self.links.begin(0, memory=memory)
+        return Running.of(self.method.init(self._own(x0), Net(self, 0, turn)), memory)
 
     def advance(self, state: Any, t: int, until: int) -> Any:
         """One iteration after the other."""
         for step in range(t, until):
-            self.links.begin(step)
-            state = self.method.step(state, Net(self, step))
+            own, memory = Running.parts(state)
+            memory = self.links.links.later(np, self.seed, step, memory)
+            turn = self.links.begin(step, memory=memory)
+            if turn.awake:
+                own = self.method.step(own, Net(self, step, turn))
+            state = Running.of(own, memory)
         return state
 
     def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

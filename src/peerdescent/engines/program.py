@@ -1,4 +1,4 @@
-"""One iteration in JAX: the six verbs on vectors (n, p), or (n, c, p) for c configurations at once.
+"""One iteration in JAX: the verbs on vectors (n, p), or (n, c, p) for c configurations at once.
 
 With a configuration axis, the method's code is the same: its numbers are arrays (c, 1), which broadcast. All
 configurations share their samples, so a minibatch gradient is one matrix product for all of them.
@@ -16,8 +16,10 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh
 
+from peerdescent.engines.contract import Running
+from peerdescent.engines.mixing import AXIS, Turn, Weights
+from peerdescent.keys import node_keys
 from peerdescent.methods.contract import Calls, Method
-from peerdescent.problems.keys import node_keys
 from peerdescent.problems.problem import Oracle
 
 MERGED_FROM = 8
@@ -25,9 +27,6 @@ MERGED_FROM = 8
 
 RESTARTED_TOGETHER = 8
 """How many configurations compute their restarts at once."""
-
-AXIS = "nodes"
-"""The name of the mesh axis."""
 
 
 class Program(NamedTuple):
@@ -102,13 +101,13 @@ def _is_pending(a: Any) -> bool:
 
 
 class Net:
-    """The six verbs in iteration t."""
+    """The verbs in iteration t."""
 
     def __init__(
-        self, program: Program, data: Any, weights: Any, seed: Any, t: Any, drawn: dict[tuple[int, int], Any]
+        self, program: Program, data: Any, turn: Turn, seed: Any, t: Any, drawn: dict[tuple[int, int], Any]
     ) -> None:
-        self.program, self.data, self.weights, self.seed, self.t, self.drawn = program, data, weights, seed, t, drawn
-        self.calls = Calls()
+        self.program, self.data, self.turn, self.seed, self.t, self.drawn = program, data, turn, seed, t, drawn
+        self.calls, self.rounds = Calls(), Calls()
         self.rare = False
         self.due: Any = None  # inside `then` of an `every`: the configurations that take it, unless all do
         self.pending: list[Pending] = []
@@ -140,21 +139,25 @@ class Net:
 
     def mix(self, x: Any) -> jax.Array:
         """One round of communication."""
-        return self.weights.mix(self.t, settled(x))
+        return self.turn.mix(self.rounds.take(), settled(x))
 
     def disagree(self, x: Any) -> jax.Array:
         """One round of communication, for the difference to what was mixed."""
-        return self.weights.disagree(self.t, settled(x))
+        return self.turn.disagree(self.rounds.take(), settled(x))
+
+    def push(self, x: Any) -> jax.Array:
+        """One round of communication, with weights whose columns sum to 1."""
+        return self.turn.push(self.rounds.take(), settled(x))
 
     def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Compute only the branch that is taken. If configurations differ, only those that take `then` compute it."""
         self.settle()
-        call, rare, outer = self.calls.next, self.rare, self.due
+        call, rounds, rare, outer = self.calls.next, self.rounds.next, self.rare, self.due
         due = self.t % period == 0
 
         def side(thunk: Callable[[], Any], is_rare: bool) -> Any:
             self.rare = is_rare
-            with self.calls.inside(call):
+            with self.calls.inside(call), self.rounds.inside(rounds):
                 value = settled(thunk())
             self.pending.clear()  # a gradient that this branch did not use must not be computed outside of it
             return value
@@ -210,16 +213,17 @@ def draw(oracle: Oracle, data: Any, seed: Any, t: Any, call: int, batch: int, ax
     return jax.vmap(partial(oracle.draw, batch=batch))(node_keys(seed, nodes, t, call), data)
 
 
-def begin(program: Program, numbers: Any, data: Any, weights: Any, seed: Any, ahead: Any, x0: jax.Array) -> Any:
+def begin(program: Program, numbers: Any, data: Any, weights: Weights, seed: Any, ahead: Any, x0: jax.Array) -> Any:
     """The state after iteration 0; `ahead` has samples from iteration 0 on."""
-    net = Net(program, data, weights, seed, 0, jax.tree.map(lambda a: a[0], ahead))
+    memory = weights.begin(seed)
+    net = Net(program, data, weights.at(seed, 0, memory), seed, 0, jax.tree.map(lambda a: a[0], ahead))
     state = settled(program.method.replace(**numbers).init(x0, net))
     # Python numbers in the state of a custom method become arrays of a fixed type, as they are when read from a file.
-    return jax.tree.map(lambda a: lax.convert_element_type(a, jnp.result_type(a)), state)
+    return Running.of(jax.tree.map(lambda a: lax.convert_element_type(a, jnp.result_type(a)), state), memory)
 
 
 def interval(
-    program: Program, numbers: Any, data: Any, weights: Any, seed: Any, ahead: Any, state: Any, clock: jax.Array
+    program: Program, numbers: Any, data: Any, weights: Weights, seed: Any, ahead: Any, state: Any, clock: jax.Array
 ) -> Any:
     """The state after some more iterations.
 
@@ -228,6 +232,7 @@ def interval(
     """
     first, skip, count = clock
     method = program.method.replace(**numbers)
+    state, memory = Running.parts(state)
     structure, distinct = jax.tree.structure(state), sorted(set(program.aliases))
 
     def whole(leaves: list[Any]) -> Any:
@@ -237,12 +242,16 @@ def interval(
         leaves = jax.tree.leaves(state)
         return [leaves[k] for k in distinct]
 
-    def body(i: jax.Array, leaves: list[Any]) -> list[Any]:
-        drawn = jax.tree.map(lambda a: a[i], ahead)
-        return carried(settled(method.step(whole(leaves), Net(program, data, weights, seed, first + i, drawn))))
+    def body(i: jax.Array, now: tuple[list[Any], Any]) -> tuple[list[Any], Any]:
+        leaves, memory = now
+        memory = weights.later(seed, first + i, memory)
+        turn, drawn = weights.at(seed, first + i, memory), jax.tree.map(lambda a: a[i], ahead)
+        after = settled(method.step(whole(leaves), Net(program, data, turn, seed, first + i, drawn)))
+        return turn.kept(carried(after), leaves), memory
 
     # The number of iterations is an argument, so intervals of all lengths share one program.
-    return whole(lax.fori_loop(skip, skip + count, body, carried(state)))
+    leaves, memory = lax.fori_loop(skip, skip + count, body, (carried(state), memory))
+    return Running.of(whole(leaves), memory)
 
 
 def number(value: Any, dtype: Any) -> jax.Array:

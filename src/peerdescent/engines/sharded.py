@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,14 +26,16 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 from scipy import sparse
 
+from peerdescent.engines import mixing
 from peerdescent.engines.colouring import Message, colours
-from peerdescent.engines.compiled import FIRST, SECOND, cut_of
+from peerdescent.engines.compiled import cuts_of
+from peerdescent.engines.contract import Running
 from peerdescent.engines.meeting import in_time, is_loopback, seconds
-from peerdescent.engines.mixing import Dense, Gather, disagreement, packed
-from peerdescent.engines.program import AXIS
+from peerdescent.engines.mixing import AXIS, FIRST, SECOND, Dense, Gather, Weights, disagreement, packed, repeated
 from peerdescent.engines.stacked import Stacked
 from peerdescent.errors import PeerLost, require
 from peerdescent.networks.network import Network
+from peerdescent.networks.rounds import slots
 from peerdescent.problems.problem import Problem
 
 
@@ -97,7 +99,7 @@ def _from_environment(name: str) -> int:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Turn:
+class Shared:
     """One W, distributed over devices with k nodes each. Every array is sharded along its second axis.
 
     `rounds` has the pairs of devices (source, target) of each round. `sends` has, for each round, the nodes (1,
@@ -112,22 +114,25 @@ class Turn:
 
     def mix(self, x: jax.Array) -> jax.Array:
         """The rows of W x of this device's nodes."""
-        return self.local.mix(0, self._with_neighbours(x))
+        return self.local.mix(0, heard(x, self.sends, self.rounds))
 
     def disagree(self, x: jax.Array) -> jax.Array:
         """The rows of x - W x of this device's nodes."""
-        return disagreement(self._with_neighbours(x), lambda apart: self.local.mix(0, apart))
-
-    def _with_neighbours(self, x: jax.Array) -> jax.Array:
-        """The vectors of this device's nodes, and those received from other devices."""
-        heard = [lax.ppermute(x[send[0, 0]], AXIS, pairs) for send, pairs in zip(self.sends, self.rounds, strict=True)]
-        return jnp.concatenate([x, *heard])
+        return disagreement(heard(x, self.sends, self.rounds), lambda apart: self.local.mix(0, apart))
 
 
-class Permuted(NamedTuple):
-    """The weights of a network, with one `Turn` for each W of its period."""
+def heard(x: jax.Array, sends: Sequence[Any], rounds: Sequence[Any]) -> jax.Array:
+    """The vectors of this device's nodes, and those received from other devices."""
+    received = [lax.ppermute(x[send[0, 0]], AXIS, pairs) for send, pairs in zip(sends, rounds, strict=True)]
+    return jnp.concatenate([x, *received])
 
-    turns: tuple[Turn, ...]
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Permuted(Weights):
+    """The weights of a network, with one `Shared` for each W of its period."""
+
+    turns: tuple[Shared, ...]
 
     @property
     def width(self) -> int:
@@ -146,12 +151,57 @@ class Permuted(NamedTuple):
         return verbs[0](x) if len(verbs) == 1 else lax.switch(t % len(verbs), verbs, x)
 
 
-def permuted(network: Network, devices: int, dtype: Any) -> Permuted:
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Realised(mixing.Realised):
+    """The weights of `mixing.Realised` of the nodes of each device; neighbours are numbered as in `Shared`."""
+
+    sends: tuple[Any, ...]
+    exchanges: tuple[tuple[Message, ...], ...] = field(metadata={"static": True})
+
+    @property
+    def cut(self) -> Any:
+        """As in `mixing.Realised`."""
+        known = super().cut
+        return Realised(known.rounds, SECOND, SECOND, self.dense, (SECOND,) * len(self.sends), self.exchanges)
+
+    def at(self, seed: Any, t: Any, memory: tuple[Any, ...]) -> mixing.Turn:
+        """The network in iteration t."""
+        count = self.places.shape[1]
+        nodes = lax.axis_index(AXIS) * count + jnp.arange(count)
+        hear = partial(heard, sends=self.sends, rounds=self.exchanges)
+        return mixing.Happening(self, self.rounds.at(jnp, seed, t, memory), nodes, hear)
+
+
+def permuted(network: Network, devices: int, dtype: Any) -> Weights:
     """The weights of a network whose nodes are on `devices` devices, as NumPy arrays."""
-    return Permuted(tuple(_turn(W, devices, dtype) for W in network.matrices))
+    if not (network.faults or network.graph is not None or network.pushed is not None):
+        return repeated(Permuted(tuple(_turn(W, devices, dtype) for W in network.matrices)), network)
+    links = network.links
+    neighbours, places = slots(links.ends, network.n, dense=False)
+    row, slot = np.nonzero(places < 2 * len(links.ends))
+    pattern = sparse.csr_array((np.ones(len(row)), (row, neighbours[row, slot])), (network.n, network.n))
+    column, sends, rounds, _ = _exchanges(pattern, devices)
+    k = network.n // devices
+    own = np.zeros_like(neighbours)
+    own[row, slot] = [column[i // k, j] for i, j in zip(row.tolist(), neighbours[row, slot].tolist(), strict=True)]
+    return repeated(Realised(links, own[None], places[None], False, sends, rounds), network)
 
 
-def _turn(W: sparse.csr_array, devices: int, dtype: Any) -> Turn:
+def _turn(W: sparse.csr_array, devices: int, dtype: Any) -> Shared:
+    entries, k = W.tocoo(), W.shape[0] // devices
+    column, sends, rounds, width = _exchanges(W, devices)
+    columns = [column[i // k, j] for i, j in zip(entries.row.tolist(), entries.col.tolist(), strict=True)]
+    local = sparse.csr_array((entries.data, (entries.row, columns)), (W.shape[0], width))
+    return Shared(packed([local], dtype), sends, rounds)
+
+
+def _exchanges(W: sparse.csr_array, devices: int) -> tuple[dict[Message, int], tuple[Any, ...], tuple[Any, ...], int]:
+    """Which vectors devices send each other, in which rounds.
+
+    The place of a node's vector on a device, by (device, node); `sends` and `rounds` of `Shared`; and the number of
+    vectors that a device has in the end.
+    """
     k, entries = W.shape[0] // devices, W.tocoo()
     links = list(zip((entries.row // k).tolist(), entries.col.tolist(), strict=True))
     needed: dict[Message, list[int]] = defaultdict(list)
@@ -170,8 +220,7 @@ def _turn(W: sparse.csr_array, devices: int, dtype: Any) -> Turn:
             column |= {(target, node): width + slot for slot, node in enumerate(nodes)}
         width += send.shape[2]
         sends.append(send)
-    local = sparse.csr_array((entries.data, (entries.row, [column[link] for link in links])), (W.shape[0], width))
-    return Turn(packed([local], dtype), tuple(sends), tuple(map(tuple, rounds)))
+    return column, tuple(sends), tuple(map(tuple, rounds)), width
 
 
 class Sharded(Stacked):
@@ -181,7 +230,8 @@ class Sharded(Stacked):
         """The data and weights, on each device those of its own nodes."""
         devices = _devices(problem.nodes)
         self.mesh = Mesh(np.array(devices), (AXIS,))
-        return self._put(problem.data, FIRST, dtype), self._put(permuted(network, len(devices), dtype), SECOND)
+        weights = permuted(network, len(devices), dtype)
+        return self._put(problem.data, FIRST, dtype), self._put_all(weights, weights.cut)
 
     def start(self, x0: np.ndarray) -> Any:
         """The state after iteration 0."""
@@ -191,11 +241,18 @@ class Sharded(Stacked):
         """A copy of the state of all nodes in NumPy arrays (n, p), in every process."""
         if jax.process_count() == 1:
             return super().gather(state)
-        return multihost_utils.process_allgather(state, tiled=True)
+        own, memory = Running.parts(state)
+        known = jax.tree.map(lambda a: np.asarray(a.addressable_data(0)), memory)
+        return Running.of(multihost_utils.process_allgather(own, tiled=True), known)
 
     def scatter(self, gathered: Any) -> Any:
         """A copy of a gathered state, with each node's part on its device."""
-        return jax.tree.map(lambda a: self._put(a, cut_of(a)), gathered)
+        return self._put_all(gathered, cuts_of(gathered))
+
+    def _put_all(self, tree: Any, cuts: Any) -> Any:
+        """Each part of a tree by its own sharding."""
+        is_cut = partial(_is_instance, kind=Spec)
+        return jax.tree.map(lambda cut, part: self._put(part, cut), cuts, tree, is_leaf=is_cut)
 
     def _put(self, tree: Any, spec: Spec, dtype: Any = None) -> Any:
         mesh = self.mesh
@@ -210,6 +267,10 @@ class Sharded(Stacked):
             )
 
         return jax.tree.map(place, tree)
+
+
+def _is_instance(a: Any, kind: type) -> bool:
+    return isinstance(a, kind)
 
 
 def _devices(nodes: int) -> list[jax.Device]:

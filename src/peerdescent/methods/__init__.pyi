@@ -22,5 +22,6 @@ from .named import dsgd as dsgd
 from .named import gt_dsgd as gt_dsgd
 from .named import gt_hsgd as gt_hsgd
 from .named import gt_sarah as gt_sarah
+from .named import push_pull as push_pull
 from .selectors import parse as parse
 from .selectors import split as split

@@ -1,4 +1,4 @@
-"""The interface of methods: a pure pair `init`, `step`, which reaches data and network through a `net` of six verbs.
+"""The interface of methods: a pure pair `init`, `step`, which reaches data and network through the verbs of a `net`.
 
 A method composes an estimator (how a node estimates its local gradient) with a fusion (how nodes combine estimates and
 descend). Both are independent of where vectors are stored: a vector is anything with `+`, `-` and `*` by a number, so
@@ -22,7 +22,7 @@ Sample = Any
 
 
 class Net(Protocol):
-    """The six verbs: everything that a method may ask for. Engines implement them."""
+    """The verbs: everything that a method may ask for. Engines implement them."""
 
     def sample(self, batch: int) -> Sample:
         """A new, independent sample of `batch` points at every node."""
@@ -42,6 +42,9 @@ class Net(Protocol):
         A method that sums disagreements over iterations needs this: in `x - net.mix(x)` the rounding is that of x,
         which is much larger than the disagreement, and it would add up.
         """
+
+    def push(self, x: Vector) -> Vector:
+        """One round of communication: node i receives sum_j b_ij x_j. The columns of B sum to 1; it may be W."""
 
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Call `then` when the iteration counter is a multiple of `period`, `otherwise` when it is not."""
@@ -90,6 +93,8 @@ class Needs:
     """The smallest eigenvalue of W must be above this. Checked for symmetric W only."""
     static: bool = False
     """Whether W must be the same at every step."""
+    doubly_stochastic: bool = True
+    """Whether the columns of W must sum to 1, as its rows do; if not, push-pull weights will do."""
 
 
 class Fusion(Protocol):

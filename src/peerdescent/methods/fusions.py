@@ -1,7 +1,7 @@
 """Fusions: how nodes combine their estimates v_t with their neighbours and compute x_{t+1}.
 
 Each is a dataclass derived from `Part`. Its fields declare its hyperparameters, and `needs` its requirements on the
-weights W. `init` and `step` use arithmetic, `net.mix` and `net.disagree` only. A new fusion is a class here and an
+weights W. `init` and `step` use arithmetic, `net.mix`, `net.disagree` and `net.push` only. A new fusion is a class here and an
 entry of `FUSIONS`.
 """
 
@@ -133,9 +133,31 @@ class primal_dual(Part):
         return x, u + self.eta * self.kappa * disagreement
 
 
+@dataclass(frozen=True)
+class push_pull(Part):
+    """Gradient tracking on any strongly connected directed graph: y_t = B y_{t-1} + v_t - v_{t-1}, with y_0 = v_0.
+
+    x_{t+1} = A(x_t - alpha y_t). The rows of A sum to 1 (`mix`), the columns of B do (`push`); both are W where that is
+    doubly stochastic. Xin and Khan 2018; Pu et al. 2020.
+    """
+
+    alpha: float = step_size(0.1)
+    needs: ClassVar[Needs] = Needs(doubly_stochastic=False)
+
+    def init(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, Tracked]:
+        """Iteration 0, with y_0 = v_0: one round."""
+        return net.mix(x - self.alpha * v), Tracked(v, v)
+
+    def step(self, x: Vector, v: Vector, previous: Tracked, net: Net) -> tuple[Vector, Tracked]:
+        """Two rounds: one for y, one for x."""
+        y = net.push(previous.y) + v - previous.v
+        return net.mix(x - self.alpha * y), Tracked(y, v)
+
+
 FUSIONS = {
     "consensus": consensus,
     "tracking": tracking,
     "exact-diffusion": exact_diffusion,
     "primal-dual": primal_dual,
+    "push-pull": push_pull,
 }

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable
 from typing import NamedTuple
 
+from peerdescent.methods import fusions
 from peerdescent.methods.contract import Method, compose
 from peerdescent.methods.estimators import hybrid, sgd, spider
 from peerdescent.methods.fusions import consensus, exact_diffusion, primal_dual, tracking
@@ -143,6 +144,22 @@ def gt_hsgd(
     return compose(hybrid(beta, batch, initial_batch), tracking(alpha), "gt-hsgd")
 
 
+def push_pull(alpha: float = fusions.push_pull.alpha, batch: int = sgd.batch) -> Method:
+    """Push-pull, or S-AB: stochastic gradients, tracked on any strongly connected directed graph.
+
+    y_t = B y_{t-1} + v_t - v_{t-1}, x_{t+1} = A(x_t - alpha y_t), for networks with push-pull weights and all others.
+    Xin, Sahu, Khan and Kar 2019; Pu et al. 2020.
+
+    Args:
+        alpha: The step size.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(sgd(batch), fusions.push_pull(alpha), "push-pull")
+
+
 class Entry(NamedTuple):
     """An entry of the table of named methods."""
 
@@ -167,4 +184,5 @@ METHODS = {
     "d-spider-sfo": Entry(d_spider_sfo, "Pan, Liu & Wang 2020"),
     "gt-sarah": Entry(gt_sarah, "Xin, Khan & Kar 2020"),
     "gt-hsgd": Entry(gt_hsgd, "Xin, Khan & Kar, ICML 2021"),
+    "push-pull": Entry(push_pull, "Xin, Sahu, Khan & Kar 2019; Pu et al. 2020"),
 }

@@ -1,13 +1,16 @@
-"""The weight matrix W of a communication network, and its spectral properties.
+"""The weight matrix W of a communication network, its spectral properties, and what may go wrong on its links.
 
 A `Network` is a graph with a weight rule, or a weight matrix. It is checked at construction against the paper's
 Assumption 3: W is primitive and doubly stochastic, so lam = ||W - 11'/n|| is below 1 and mixing contracts towards the
-mean. All other code relies on that check. W is stored sparse, with one entry per link.
+mean. Only weights of the rule "push-pull" are not, and methods that need them to be refuse those. W is stored sparse,
+with one entry per link.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property, reduce
 from typing import Any
 
@@ -18,9 +21,13 @@ from scipy import sparse
 from scipy.sparse import csgraph
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
-from peerdescent.errors import require, require_memory, unknown
+from peerdescent.errors import require, require_memory, unknown, whole
+from peerdescent.networks.faults import Fault, source
+from peerdescent.networks.random_graphs import RULES as RANDOM_RULES
+from peerdescent.networks.random_graphs import RandomGraph
+from peerdescent.networks.rounds import GRAPH, Rounds, by_link, matrix
 
-RULES = ("lazy", "metropolis", "equal")
+RULES = ("lazy", "metropolis", "equal", "push-pull")
 DENSE_UP_TO = 400  # nodes; a dense spectrum of this size takes 0.1 s and is exact up to rounding
 ROUNDING = 1e-12  # smaller entries of a given matrix, and smaller values of lam, are rounded zeros
 
@@ -39,7 +46,8 @@ class Network:
             - a networkx graph, where an edge j -> i means that j sends to i. Self-loops, edge weights and parallel
               edges are ignored. Nodes labelled 0..n-1 keep their numbers; others are numbered in the graph's order;
             - a weight matrix: an array, nested lists or a SciPy sparse array;
-            - a sequence of those on the same nodes, for a time-varying network: W_t = matrices[t % period].
+            - a sequence of those on the same nodes, for a time-varying network: W_t = matrices[t % period];
+            - a random graph such as `topology.random_matching(20)`, which is drawn anew in every round.
         weights: The rule that gives a graph its weights; None for a matrix. With d_i the number of neighbours of i,
             and with the diagonal such that each row sums to 1:
 
@@ -47,13 +55,26 @@ class Network:
             - "metropolis": w_ij = 1 / (1 + max(d_i, d_j)), for undirected graphs;
             - "equal": w_ij = 1 / (1 + max d), for undirected graphs, and for directed graphs in which every node has
               as many incoming as outgoing edges;
-            - None: "equal" for directed and for complete graphs, else "lazy". These are the paper's weights.
+            - "push-pull": for any strongly connected directed graph. `mix` has A, whose rows sum to 1, a_ij = 1 / (1 +
+              edges into i), and `push` has B, whose columns do, b_ij = 1 / (1 + edges out of j);
+            - None: "equal" for directed and for complete graphs, "metropolis" for random graphs, else "lazy". The first
+              and the last are the paper's.
+        faults: What goes wrong, such as `[peer.faults.drop(0.1)]`; see `peer.faults`.
+        rounds: How many rounds of communication a `mix` has.
+        accelerate: Whether these rounds are combined with Chebyshev's weights: z_{k+1} = (1 + c) W z_k - c z_{k-1},
+            with c = (1 - r) / (1 + r) and r = sqrt(1 - lambda^2). For symmetric weights, with two rounds or more.
 
     Attributes:
         n: The number of nodes.
         name: The name of the topology.
         rule: The weight rule, or "given" for a matrix.
-        matrices: One CSR matrix (n, n) for each step of the period.
+        matrices: One CSR matrix (n, n) for each step of the period, without faults, of a single round. Of a random
+            graph, the mean of many draws.
+        pushed: The matrix B of push-pull weights, else None.
+        graph: The random graph, else None.
+        faults: The faults that do anything.
+        rounds: The rounds of a `mix`.
+        momentum: The number c of accelerated rounds, else 0.
 
     >>> from peerdescent import topology
     >>> Network(topology.exponential(20))
@@ -62,22 +83,49 @@ class Network:
     0.5
     >>> Network(topology.one_peer_exponential(16))
     Network(one-peer-exponential, n=16, period=4, equal weights, lam=0.000)
+    >>> from peerdescent.networks import faults
+    >>> Network(topology.exponential(20), faults=[faults.drop(0.1)])
+    Network(exponential, n=20, lazy weights, drop=0.1, lam=0.776)
     """
 
     n: int
     name: str
     rule: str
     matrices: tuple[sparse.csr_array, ...]
+    pushed: sparse.csr_array | None
+    graph: RandomGraph | None
+    faults: tuple[Fault, ...]
+    rounds: int
+    momentum: float
 
-    def __init__(self, graph: Any, weights: str | None = None) -> None:
-        graphs = _sequence(graph)
-        nodes = next((_order(g) for g in graphs if isinstance(g, nx.Graph)), [])
-        built = [_weigh(g, nodes, weights) if isinstance(g, nx.Graph) else _given(g, weights) for g in graphs]
-        names, rules, matrices = zip(*built, strict=True)
+    def __init__(
+        self,
+        graph: Any,
+        weights: str | None = None,
+        *,
+        faults: Iterable[Fault] = (),
+        rounds: int = 1,
+        accelerate: bool = False,
+    ) -> None:
+        random, pushed = None, None
+        if isinstance(graph, RandomGraph):
+            random = _ruled(graph, weights)
+            names, rules, matrices = (graph.name,), (random.rule,), (_mean(random),)
+        else:
+            graphs = _sequence(graph)
+            nodes = next((_order(g) for g in graphs if isinstance(g, nx.Graph)), [])
+            built = [_weigh(g, nodes, weights) if isinstance(g, nx.Graph) else _given(g, weights) for g in graphs]
+            names, rules, matrices = zip(*built, strict=True)
+            if "push-pull" in rules:
+                require(len(graphs) == 1, "push-pull weights of a sequence: give one graph")
+                pushed = _pushed(matrices[0])
         sizes = [W.shape[0] for W in matrices]
         require(len(set(sizes)) == 1, f"the matrices of a sequence have {sizes} nodes: give all the same number")
-        _check_contraction(matrices)
-        for W in matrices:
+        if pushed is None:
+            _check_contraction(matrices)
+        else:
+            _check_strongly_connected(matrices[0], names[0])
+        for W in (*matrices, *([] if pushed is None else [pushed])):
             for part in (W.data, W.indices, W.indptr):
                 part.flags.writeable = False
         self.__dict__.update(
@@ -85,7 +133,40 @@ class Network:
             name=names[0] if len(set(names)) == 1 else "sequence",
             rule=rules[0] if len(set(rules)) == 1 else "mixed",
             matrices=matrices,
+            pushed=pushed,
+            graph=random,
+            faults=(),
+            rounds=whole("rounds", rounds, 1),
+            momentum=0.0,
         )
+        if accelerate:
+            require(self.rounds > 1, f"accelerate with rounds = {self.rounds}: give two rounds or more")
+            good = self.is_static and self.is_symmetric
+            require(good, f"accelerate needs symmetric weights that stay; {self.name} has others: leave it out")
+            root = math.sqrt(1 - min(_disagreement(self.matrices, dense=self.n <= DENSE_UP_TO), 1.0) ** 2)
+            self.__dict__["momentum"] = (1 - root) / (1 + root)
+        self.__dict__["faults"] = self._checked(faults)
+
+    def _checked(self, faults: Iterable[Fault]) -> tuple[Fault, ...]:
+        """The faults that do anything, if the network can have them."""
+        listed = [faults] if isinstance(faults, Fault) else list(faults)
+        for fault in listed:
+            require(
+                isinstance(fault, Fault), f"{fault!r} is no fault: give faults=[peer.faults.drop(0.1)] or others there"
+            )
+            require(
+                not fault.balanced or self.pushed is not None or self.is_symmetric,
+                f"{fault} cuts links in both directions, and W of {self.name} is not symmetric, so its columns would "
+                "no longer sum to 1: use an undirected graph, drop(..., one_way=True), or push-pull weights",
+            )
+            require(
+                fault.moments is not None or self.pushed is None,
+                f"{fault} on push-pull weights: a message of push that is lost is lost for ever; use drop without "
+                "one_way, where the sender keeps it",
+            )
+        sizes = [str(fault) for fault in listed if fault.size(1, 1) is not None]
+        require(len(sizes) < 2, f"{' and '.join(sizes)} compress every message: give one of them")
+        return tuple(fault for fault in listed if not fault.is_nothing)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"cannot set {name}: a Network is immutable, build another one")
@@ -93,12 +174,35 @@ class Network:
     def __repr__(self) -> str:
         period = f"period={self.period}, " if self.period > 1 else ""
         lam = f"{self.lam:.3f}" if self.gap > 5e-4 else f"1-{self.gap:.1e}"
-        return f"Network({self.name}, n={self.n}, {period}{self.rule} weights, lam={lam})"
+        several = f"{self.rounds} {'accelerated ' if self.momentum else ''}rounds, " if self.rounds > 1 else ""
+        faults = "".join(f"{fault}, " for fault in self.faults)
+        kind = "" if self.graph is None else f"{self.graph}, "
+        return f"Network({self.name}, n={self.n}, {period}{kind}{self.rule} weights, {several}{faults}lam={lam})"
 
     @property
     def period(self) -> int:
         """The number of matrices, which are used cyclically; 1 for a static network."""
         return len(self.matrices)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the weights are the same at every step, but for faults."""
+        return self.period == 1 and self.graph is None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a `mix` is one product with a known, doubly stochastic W: no faults, one round, nothing drawn."""
+        return self.rounds == 1 and not self.faults and self.graph is None and self.pushed is None
+
+    @cached_property
+    def links(self) -> Rounds:
+        """The links, and all that may happen on them in a round."""
+        every = [*self.matrices, *([] if self.pushed is None else [self.pushed])]
+        union = sparse.triu(sum(every[1:], every[0]) + sum(W.T for W in every), k=1).tocoo()
+        ends = np.stack([union.row, union.col], axis=1).astype(np.int32)
+        ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
+        pushed = None if self.pushed is None else by_link([self.pushed], ends)
+        return Rounds(ends, by_link(self.matrices, ends), pushed, self.n, self.faults, self.graph)
 
     @cached_property
     def W(self) -> Floats:
@@ -110,16 +214,49 @@ class Network:
     @property
     def arrays(self) -> list[tuple[Any, Any, Any]]:
         """The arrays behind all matrices, for a checksum."""
-        return [(W.indptr, W.indices, W.data) for W in self.matrices]
+        own: list[Any] = [(W.indptr, W.indices, W.data) for W in self.matrices]
+        if not self.is_plain:
+            about = repr((self.graph, self.faults, self.rounds, self.momentum, self.rule))
+            own.append(np.frombuffer(about.encode(), np.uint8))
+        return own
 
-    @cached_property
+    @property
     def lam(self) -> float:
         """The paper's lambda, ||W - 11'/n||_2 in [0, 1): one mixing multiplies disagreement by at most this.
 
-        For a sequence, the rate per step: ||W_{period-1} ... W_0 - 11'/n||_2 to the power 1 / period.
+        For a sequence, the rate per step: ||W_{period-1} ... W_0 - 11'/n||_2 to the power 1 / period. With faults or
+        random graphs, the root of the largest eigenvalue of E[W_t' W_t] on the vectors of mean zero: the expected
+        square of the disagreement falls by at least this factor. With push-pull weights, the largest modulus of an
+        eigenvalue of A or B besides 1: the rate in the long run.
         """
-        left = _disagreement(self.matrices, dense=self.n <= DENSE_UP_TO)
-        return float(left ** (1 / self.period)) if left > ROUNDING else 0.0
+        return self._contraction[0]
+
+    @property
+    def lam_interval(self) -> tuple[float, float] | None:
+        """An interval of 95 % for `lam`, where that is estimated from draws; None where it is exact."""
+        return self._contraction[1]
+
+    @cached_property
+    def _contraction(self) -> tuple[float, tuple[float, float] | None]:
+        if self.pushed is not None and not self.faults:
+            each = [np.sort(np.abs(np.linalg.eigvals(W.toarray()))) for W in (self.matrices[0], self.pushed)]
+            return (max(float(found[-2]) for found in each) ** self.rounds if self.n > 1 else 0.0), None
+        moments = [fault.moments for fault in self.faults]
+        if self.graph is not None or (self.faults and (None in moments or self.rounds > 1 or not self.is_static)):
+            return _estimated(self)
+        if self.faults and self.pushed is not None:
+            return _estimated(self)
+        if self.faults:
+            up, both = (math.prod(m[k] for m in moments if m is not None) for k in range(2))
+            square = _expected_square(self.matrices[0], up, both)
+            return (math.sqrt(square) if square > ROUNDING else 0.0), None
+        left = _disagreement(self._mixed, dense=self.n <= DENSE_UP_TO)
+        return (float(left ** (1 / self.period)) if left > ROUNDING else 0.0), None
+
+    @cached_property
+    def _mixed(self) -> tuple[sparse.csr_array, ...]:
+        """The matrix of all rounds of a `mix`, for each step of the period."""
+        return tuple(_several(W, self.rounds, self.momentum) for W in self.matrices)
 
     @property
     def gap(self) -> float:
@@ -134,8 +271,13 @@ class Network:
         return tuple(tuple(sorted(j for j in row.tolist() if j != i)) for i, row in enumerate(rows))
 
     @cached_property
-    def degree(self) -> NDArray[np.int64]:
-        """The out-degree: how many other nodes each node sends to, (n,), or (period, n) for a sequence."""
+    def degree(self) -> NDArray[Any]:
+        """The out-degree: how many other nodes each node sends to, (n,), or (period, n) for a sequence.
+
+        Of a random graph, its mean; without faults.
+        """
+        if self.graph is not None:
+            return np.full(self.n, self.graph.degrees)
         degrees = np.stack([np.bincount(W.indices, minlength=self.n) - (W.diagonal() > 0) for W in self.matrices])
         degrees.flags.writeable = False
         return degrees if self.period > 1 else degrees[0]
@@ -157,7 +299,100 @@ class Network:
             self.is_symmetric,
             f"smallest_eigenvalue needs symmetric weights, and those of {self.name} are not: use an undirected graph",
         )
-        return min(_smallest_eigenvalue(W, dense=self.n <= DENSE_UP_TO) for W in self.matrices)
+        return min(_smallest_eigenvalue(W, dense=self.n <= DENSE_UP_TO) for W in self._mixed)
+
+
+def _ruled(graph: RandomGraph, rule: str | None) -> RandomGraph:
+    if rule is not None and rule not in RANDOM_RULES:
+        raise unknown("weight rule of a random graph", rule, RANDOM_RULES)
+    return graph if rule is None else replace(graph, rule=rule)
+
+
+def _mean(graph: RandomGraph, draws: int = 200) -> sparse.csr_array:
+    """The mean of W over draws. All pairs of nodes are alike, so they share one weight."""
+    n = graph.n
+    ends = np.stack(np.triu_indices(n, 1), axis=1)
+    if n == 1:
+        return sparse.csr_array(np.ones((1, 1)))
+    draws = max(10, min(draws, 10**7 // n**2))
+    weight = float(np.mean([graph.weights(source(np, 0, t, GRAPH, 0), ends).mean() for t in range(draws)]))
+    W = np.full((n, n), weight)
+    np.fill_diagonal(W, 1 - weight * (n - 1))
+    return sparse.csr_array(W)
+
+
+def _pushed(A: sparse.csr_array) -> sparse.csr_array:
+    """B on the links of A, its own included: each node divides what it sends evenly."""
+    B = A.copy()
+    B.data = 1 / np.bincount(A.indices, minlength=A.shape[0])[A.indices]
+    return B
+
+
+def _check_strongly_connected(W: sparse.csr_array, name: str) -> None:
+    count, group = csgraph.connected_components(W, directed=True, connection="strong")
+    other = int(np.argmax(group != group[0]))
+    require(
+        count == 1,
+        f"{name} is not strongly connected: there is no way from node 0 to node {other} and back ({count} parts); add "
+        "edges",
+    )
+
+
+def _several(W: sparse.csr_array, rounds: int, momentum: float) -> sparse.csr_array:
+    """The matrix of several rounds."""
+    before = now = sparse.eye_array(W.shape[0], format="csr")
+    for _ in range(rounds):
+        before, now = now, (1 + momentum) * (W @ now) - momentum * before
+    return W if rounds == 1 else sparse.csr_array(now)
+
+
+def _expected_square(W: sparse.csr_array, up: float, both: float) -> float:
+    """The largest eigenvalue of E[W_t' W_t] on the vectors of mean zero, if links of a symmetric W fail.
+
+    A link is up with probability `up`, and two links of one node are both up with probability `both`. With L_e the
+    Laplacian of a link e, W_t = I - sum_e b_e w_e L_e. The product of two Laplacians is zero unless their links share a
+    node, and L_e^2 = 2 L_e.
+    """
+    n = W.shape[0]
+    M = sparse.csr_array(sparse.eye_array(n) - W)
+    off = W - sparse.diags_array(W.diagonal())
+    squares = off.multiply(off)
+    D = sparse.csr_array(sparse.diags_array(squares.sum(axis=1)) - squares)  # the sum of w_e^2 L_e
+    if n <= DENSE_UP_TO:
+        M, D = M.toarray(), D.toarray()
+        E = np.eye(n) - 2 * up * M + both * (M @ M) + 2 * (up - both) * D
+        return float(np.linalg.eigvalsh(E - 1 / n)[-1])
+
+    def apply(v: Floats) -> Floats:
+        v = _centred(v)
+        once = M @ v
+        return _centred(v - 2 * up * once + both * (M @ once) + 2 * (up - both) * (D @ v))
+
+    return _largest_eigenvalue(apply, n)
+
+
+def _estimated(network: Network) -> tuple[float, tuple[float, float]]:
+    """The root of the largest eigenvalue of the mean of W_t' (I - J) W_t over draws, and an interval of 95 %."""
+    n, links = network.n, network.links
+    require_memory(f"draws of W with {n:,} nodes", 64 * n**2, "use fewer nodes")
+    draws, found = max(20, min(1000, 10**8 // n**3)), []
+    for seed in range(draws):
+        # Iterations of different runs, so that draws are independent also where links remember.
+        happens = links.at(np, seed, 1, links.begin(np, seed))
+        before = now = np.eye(n)
+        for number in range(network.rounds):
+            W = matrix(links, happens.weights(number)[1])
+            before, now = now, (1 + network.momentum) * (W @ now) - network.momentum * before
+        found.append(now - now.mean(axis=0))
+    # The eigenvector is of the first half, and its value is measured on the other: the largest eigenvalue of a mean of
+    # few draws would be too large.
+    half = draws // 2
+    mean = sum(P.T @ P for P in found[:half]) / half
+    worst = np.linalg.eigh(mean - mean.mean(axis=0) - mean.mean(axis=1)[:, None] + mean.mean())[1][:, -1]
+    each = np.array([np.sum((P @ worst) ** 2) for P in found[half:]])
+    error = 1.96 * each.std(ddof=1) / math.sqrt(len(each))
+    low, value, high = (math.sqrt(max(float(each.mean()) + side * error, 0.0)) for side in (-1, 0, 1))
+    return value, (low, high)
 
 
 def _sequence(graph: Any) -> list[Any]:
@@ -207,6 +442,10 @@ def _weigh(graph: nx.Graph, nodes: list[Any], rule: str | None) -> tuple[str, st
         rule = "equal" if graph.is_directed() or pattern.nnz == n * (n - 1) else "lazy"
     if rule not in RULES:
         raise unknown("weight rule", rule, RULES)
+    if rule == "push-pull":
+        source, target = pattern.indices, np.repeat(np.arange(n), receives)
+        pattern.data = 1 / (1.0 + receives[target])
+        return name, rule, (pattern + sparse.diags_array(1 / (1.0 + receives))).tocsr()
     if rule == "equal":
         i = int(np.argmax(receives != sends))
         require(

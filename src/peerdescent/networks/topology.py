@@ -1,6 +1,7 @@
 """Topologies: which nodes are neighbours.
 
-Every function here returns a networkx graph on nodes 0..n-1, or a list of them for a time-varying topology. `Network`
+Every function here returns a networkx graph on nodes 0..n-1, a list of them for a time-varying topology, or a
+`RandomGraph` that is drawn anew in every round. `Network`
 derives weights, spectral gap and degrees, and takes any other networkx graph as well. An edge j -> i of a directed
 graph means that j sends to i.
 """
@@ -16,7 +17,8 @@ from typing import Any
 
 import networkx as nx
 
-from peerdescent.errors import require, require_memory, unknown
+from peerdescent.errors import require, require_memory, unknown, whole
+from peerdescent.networks.random_graphs import RandomGraph, RandomMatching, RandomPairs, RandomRegular
 
 TRIES = 1000
 NODE_BYTES = LINK_BYTES = 500
@@ -103,25 +105,31 @@ def star(n: int) -> nx.Graph:
     return _named("star", nx.star_graph(_count(n, links=1) - 1))
 
 
-def erdos_renyi(n: int, probability: float | None = None, seed: int = 0) -> nx.Graph:
-    """Erdős-Rényi random graph: each pair is joined with `probability`. Redrawn from the same seed until connected.
+def erdos_renyi(n: int, probability: float | None = None, seed: int | None = None) -> nx.Graph | RandomGraph:
+    """Erdős-Rényi random graph: each pair is joined with `probability`; drawn anew in every round, or fixed by a seed.
 
     Args:
         n: The number of nodes.
         probability: The probability of an edge; by default 2 ln(n) / n, twice the connectivity threshold.
-        seed: For the edges.
+        seed: Draws one graph for all rounds, again and again until it is connected. Without a seed every round has a
+            graph of its own, drawn by the seed of the run.
 
     Returns:
         The graph.
 
     >>> nx.is_connected(erdos_renyi(30, seed=1))
     True
+    >>> erdos_renyi(30, 0.1)
+    RandomPairs(n=30, rule='metropolis', probability=0.1)
     """
     n = _count(n, links=1)
     if probability is None:
         probability = min(1.0, 2 * math.log(n) / n)
     require(0 <= probability <= 1, f"probability={probability!r} is not in [0, 1]: leave it out for 2 ln(n) / n")
     _count(n, links=probability * n / 2)
+    if seed is None:
+        require(probability > 0 or n == 1, "probability = 0: the nodes never hear of each other; give a larger one")
+        return RandomPairs(_count(n, links=None), probability=float(probability))
     generator = random.Random(seed)
     for _ in range(TRIES):
         graph = nx.fast_gnp_random_graph(n, probability, seed=generator)
@@ -131,6 +139,54 @@ def erdos_renyi(n: int, probability: float | None = None, seed: int = 0) -> nx.G
         f"probability={probability:.3g} gave no connected graph of {n} nodes in {TRIES} tries: raise it above "
         f"ln(n) / n = {math.log(n) / n:.3g}"
     )
+
+
+def watts_strogatz(n: int, neighbours: int = 4, probability: float = 0.1, seed: int = 0) -> nx.Graph:
+    """Small world: a ring in which every node knows its `neighbours` nearest, some edges of which are led elsewhere.
+
+    Args:
+        n: The number of nodes.
+        neighbours: An even number below n.
+        probability: The probability that an edge is led to a random node.
+        seed: For the edges; drawn again and again until the graph is connected.
+
+    Returns:
+        The graph, the same in all rounds.
+
+    >>> watts_strogatz(20).number_of_edges()
+    40
+    """
+    n = _count(n, links=neighbours / 2 if isinstance(neighbours, Integral) else 1)
+    neighbours = min(whole("neighbours", neighbours, 2), n - 1 if n % 2 else max(n - 2, 0))
+    require(neighbours % 2 == 0, f"neighbours = {neighbours}: must be even")
+    require(0 <= probability <= 1, f"probability={probability!r} is not in [0, 1]: 0 is a ring, 1 is random")
+    if n < 4:
+        return _named("watts-strogatz", nx.complete_graph(n))
+    return _named("watts-strogatz", nx.connected_watts_strogatz_graph(n, neighbours, probability, TRIES, seed))
+
+
+def random_matching(n: int) -> RandomGraph:
+    """Random matching: in every round each node exchanges with one other, drawn anew; if n is odd, one is left alone.
+
+    >>> random_matching(8)
+    RandomMatching(n=8, rule='metropolis')
+    """
+    return RandomMatching(_count(n, links=None))
+
+
+def random_regular(n: int, degree: int = 4) -> RandomGraph:
+    """Random regular graph: in every round each node has `degree` neighbours, drawn anew.
+
+    Nodes are put on a circle in random order, and joined with those at degree / 2 random distances, either way; an odd
+    degree, for which n must be even, has the opposite node too.
+
+    >>> random_regular(20, 3)
+    RandomRegular(n=20, rule='metropolis', degree=3)
+    """
+    n, degree = _count(n, links=None), whole("degree", degree, 1)
+    require(degree < n, f"degree = {degree}: must be below the number of nodes, {n}")
+    require(degree % 2 == 0 or n % 2 == 0, f"degree = {degree} with {n} nodes: an odd degree needs an even number")
+    return RandomRegular(n, degree=degree)
 
 
 TOPOLOGIES: dict[str, Callable[..., Any]] = {
@@ -145,11 +201,14 @@ TOPOLOGIES: dict[str, Callable[..., Any]] = {
         torus,
         star,
         erdos_renyi,
+        watts_strogatz,
+        random_matching,
+        random_regular,
     )
 }
 
 
-def build(name: str, nodes: int, **options: Any) -> nx.Graph | list[nx.DiGraph]:
+def build(name: str, nodes: int, **options: Any) -> nx.Graph | list[nx.DiGraph] | RandomGraph:
     """The topology with this name in kebab case, as the command line has it.
 
     >>> print(build("directed-exponential", 8))

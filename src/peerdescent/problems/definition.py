@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from peerdescent.digests import checksum
-from peerdescent.problems.keys import node_keys
+from peerdescent.keys import node_keys
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 

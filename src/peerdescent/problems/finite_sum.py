@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from peerdescent.problems.keys import below
+from peerdescent.keys import below
 
 
 class Held(NamedTuple):

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from peerdescent.errors import require
+from peerdescent.keys import node_keys
 from peerdescent.problems.definition import definition, digest
-from peerdescent.problems.keys import node_keys
 
 
 class Oracle(Protocol):

@@ -11,8 +11,8 @@ import numpy as np
 from jax import lax
 
 from peerdescent.errors import whole
+from peerdescent.keys import node_keys
 from peerdescent.problems.finite_sum import FiniteSum
-from peerdescent.problems.keys import node_keys
 from peerdescent.problems.problem import Oracle, Problem, cast
 
 SAMPLES = 10_000

@@ -10,12 +10,17 @@ import numpy as np
 
 from peerdescent.errors import require, whole
 from peerdescent.methods.contract import Method
+from peerdescent.methods.named import METHODS
 from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem
 from peerdescent.runs.costs import Costs
 
 DIVERGED = 1e3
 """A run ends as diverged when its loss exceeds this many times the first one."""
+
+
+_ANY_GRAPH = [name for name, entry in METHODS.items() if not entry.build().needs.doubly_stochastic]
+"""The named methods that run on push-pull weights."""
 
 
 def check(method: Method, problem: Problem, network: Network) -> None:
@@ -45,6 +50,11 @@ def check_network(method: Method, network: Network) -> None:
     """Refuse a network that does not meet the requirements of the method's fusion on W."""
     needs = method.needs
     require(
+        network.pushed is None or not needs.doubly_stochastic,
+        f"{method.name} needs a doubly stochastic W; {network.name} has push-pull weights: use {', '.join(_ANY_GRAPH)}, "
+        "or a graph with as many edges in as out at every node",
+    )
+    require(
         network.is_symmetric or not needs.symmetric,
         f"{method.name} needs a symmetric weight matrix; {network.name} is not symmetric: "
         "use gt-dsgd or another tracking method, or an undirected graph such as exponential",
@@ -58,8 +68,9 @@ def check_network(method: Method, network: Network) -> None:
             f"has {least if abs(least) > 1e-9 else 0:.3g}: use {remedy}",
         )
     require(
-        network.period == 1 or not needs.static,
-        f"{method.name} needs weights that do not change; {network.name} has a period of {network.period}: "
+        network.is_static or not needs.static,
+        f"{method.name} needs weights that do not change; {network.name} "
+        f"{'is drawn in every round' if network.period == 1 else f'has a period of {network.period}'}: "
         "use a static network, or a method such as gt-dsgd",
     )
 

@@ -21,7 +21,7 @@ import peerdescent
 from peerdescent.engines.links import Links
 from peerdescent.engines.outline import definition, outline
 from peerdescent.errors import NotFinite, require
-from peerdescent.methods.contract import Method
+from peerdescent.methods.contract import Calls, Method
 from peerdescent.networks.network import Network
 from peerdescent.problems.definition import digest
 from peerdescent.runs.checks import check_network
@@ -147,14 +147,15 @@ class Flat:
 
 
 class Net:
-    """The six verbs in iteration t, for one node and the batch of a closure.
+    """The verbs in iteration t, for one node and the batch of a closure.
 
     A step returns the loss of the evaluation at x_t, and keeps its changes to random states and buffers. If there is no
     evaluation at x_t, the first one counts. Changes by other evaluations are undone.
     """
 
-    def __init__(self, model: Flat, links: Links, closure: Callable[[], Any], t: int) -> None:
-        self.model, self.links, self.closure, self.t = model, links, closure, t
+    def __init__(self, model: Flat, links: Links, turn: Any, closure: Callable[[], Any], t: int) -> None:
+        self.model, self.links, self.turn, self.closure, self.t = model, links, turn, closure, t
+        self.rounds = Calls()
         self.x, self.loss = model.read(), None
         self.before: Surroundings | None = None
         self.after: Surroundings | None = None
@@ -186,16 +187,25 @@ class Net:
     def mix(self, x: Tensor) -> Tensor:
         """One round of communication with the neighbours."""
         self.must_be_finite(x, "vector to mix")
-        return self.links.mix(self.t, x)
+        mixed: Tensor = self.turn.mix(self.rounds.take(), x)
+        return mixed
 
     def disagree(self, x: Tensor) -> Tensor:
         """One round of communication, for the difference to what was mixed."""
         self.must_be_finite(x, "vector to mix")
-        return self.links.disagree(self.t, x)
+        apart: Tensor = self.turn.disagree(self.rounds.take(), x)
+        return apart
+
+    def push(self, x: Tensor) -> Tensor:
+        """One round of communication, with weights whose columns sum to 1."""
+        self.must_be_finite(x, "vector to push")
+        pushed: Tensor = self.turn.push(self.rounds.take(), x)
+        return pushed
 
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Call one of the two functions."""
-        return then() if self.t % period == 0 else otherwise()
+        with self.rounds.inside(self.rounds.next):
+            return then() if self.t % period == 0 else otherwise()
 
     def must_be_finite(self, x: Tensor, what: str) -> None:
         """Stop all processes if x is not finite, before it is mixed."""
@@ -265,6 +275,11 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             "use a method without exact gradients, such as d-get",
         )
         check_network(method, network)
+        require(
+            not network.faults,
+            f"the network has faults ({', '.join(map(str, network.faults))}), which peer.run simulates; training has "
+            "those of its own links: leave them out",
+        )
         self.flat, self.method, self.rate = Flat(model), method, rate
         # The structure of the method's state, and the leaves to store: those that equal neither x nor an earlier leaf.
         self.structure, self.aliases, self.distinct = does.structure, does.aliases, sorted(set(does.aliases) - {0})
@@ -323,9 +338,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self.flat.refuse_gradients()
         held = self.state.get(self.flat.trained[0], {})
         t = held.get("step", 0)
-        method = self._method(t)
+        method, turn = self._method(t)
         with torch.no_grad():
-            net = Net(self.flat, self.links, closure if self.watched else self._watching(closure), t)
+            net = Net(self.flat, self.links, turn, closure if self.watched else self._watching(closure), t)
             try:
                 state = method.init(net.x, net) if t == 0 else method.step(self._unpack(held, net.x), net)
             except BaseException:
@@ -338,17 +353,17 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self.watched = True
         return net.loss
 
-    def _method(self, t: int) -> Method:
-        """The method with the numbers of the parameter group."""
+    def _method(self, t: int) -> tuple[Method, Any]:
+        """The method with the numbers of the parameter group, and the rounds of the step."""
         group = self.param_groups[0]
         self._check_keys(group)
         numbers = {name: group["lr" if name == self.rate else name] for name in self.method.numbers}
         plain = {"lr" if name == self.rate else name: float(value) for name, value in numbers.items()}
-        self.links.begin(t, ", ".join(f"{name} = {value!r}" for name, value in plain.items()))
+        turn = self.links.begin(t, ", ".join(f"{name} = {value!r}" for name, value in plain.items()))
         rate = float(numbers[self.rate])
         require(0 <= rate < math.inf, f"lr = {rate}: must be finite and not negative")
         # A tensor is not checked against the declared range: schedules may end at 0, which no method accepts.
-        return self.method.replace(**{**numbers, self.rate: torch.tensor(rate, dtype=torch.float64)})
+        return self.method.replace(**{**numbers, self.rate: torch.tensor(rate, dtype=torch.float64)}), turn
 
     def _check_keys(self, group: dict[str, Any]) -> None:
         """Refuse keys that the method does not use."""

@@ -32,9 +32,9 @@ from peerdescent.engines.fleet import Fleet, Member, Seen
 from peerdescent.engines.gpu.speeds import plain_is_faster
 from peerdescent.engines.gpu.tiles import Net, World, columns, fetch, fetched, tile_width
 from peerdescent.engines.outline import Leaf, outline, recorded
+from peerdescent.keys import node_keys
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
-from peerdescent.problems.keys import node_keys
 from peerdescent.problems.problem import Problem
 from peerdescent.problems.regression import Logistic, Nonzeros
 
@@ -52,7 +52,7 @@ Between launches, progress is reported, the state can be stored, and an interrup
 
 def supports(method: Method, problem: Problem, network: Network, dtype: Any) -> bool:
     """Whether the kernel can run the method: a linear model of moderate size, and gradients at vectors of the state."""
-    fits = problem.nodes <= MOST_NODES and problem.dimension <= MOST_COLUMNS and network.period == 1
+    fits = problem.nodes <= MOST_NODES and problem.dimension <= MOST_COLUMNS and network.is_plain and network.is_static
     dense = isinstance(problem.oracle, Logistic) and not isinstance(problem.data.rows, Nonzeros)
     if not (fits and dense and dtype == np.float32 and method.parts):
         return False

@@ -12,8 +12,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from peerdescent.engines.outline import Either, Gradient, flat
+from peerdescent.keys import scaled, words
 from peerdescent.methods.contract import Calls
-from peerdescent.problems.keys import scaled, words
 from peerdescent.problems.regression import Logistic
 
 WHOLE = 128
@@ -232,6 +232,8 @@ class Net:
     def mix(self, x: jax.Array) -> jax.Array:
         """W x, in full float32 precision."""
         return jnp.dot(self.world.weights, x, precision=lax.Precision.HIGHEST)
+
+    push = mix
 
     def disagree(self, x: jax.Array) -> jax.Array:
         """x - W x, relative to node 0, so that rounding is that of the differences; 0 in rows that are padding."""

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from peerdescent.threefry import words
+
 
 # Compiled, for callers outside of a compiled program, such as the engine `debug`; inlined inside one.
 @partial(jax.jit, static_argnames="call", inline=True)
@@ -31,25 +33,6 @@ def below(key: jax.Array, size: jax.Array, batch: int) -> jax.Array:
     """`batch` integers (batch,), uniform below `size`, with replacement."""
     first, second = jax.random.key_data(key)
     return scaled(words(first, second, jnp.arange(batch, dtype=jnp.uint32)), size)
-
-
-def words(first: jax.Array, second: jax.Array, count: jax.Array) -> jax.Array:
-    """The random 32-bit words number `count` of the key (first, second), equal to those of `jax.random.bits`.
-
-    Threefry-2x32 with 20 rounds (Salmon et al. 2011). It is written out because JAX's own does not compile inside a
-    GPU kernel.
-    """
-    keys = first, second, first ^ second ^ np.uint32(0x1BD11BDA)
-    left, right = jnp.zeros_like(count) + keys[0], count + keys[1]
-    for group in range(5):
-        for rotation in _ROTATIONS[group % 2]:
-            left = left + right
-            right = left ^ ((right << np.uint32(rotation)) | (right >> np.uint32(32 - rotation)))
-        left, right = left + keys[(group + 1) % 3], right + keys[(group + 2) % 3] + np.uint32(group + 1)
-    return left ^ right
-
-
-_ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 
 
 def scaled(bits: jax.Array, size: jax.Array) -> jax.Array:

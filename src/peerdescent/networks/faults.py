@@ -1,0 +1,371 @@
+"""Faults: what goes wrong on the way from node to node. They are given to a `Network`.
+
+Every random decision is a function of (seed, t, round, link or node), so all engines, and both ends of a link in
+different processes, decide alike without a message. A new fault is a dataclass here and an entry of `FAULTS`; engines
+know what a fault may do, and no fault by its name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple
+
+from peerdescent.errors import require, unknown
+from peerdescent.threefry import words
+
+SALT = 0x70656572
+"""Sets the draws of networks apart from those of samples."""
+
+
+class Draw(NamedTuple):
+    """A source of random words for one purpose in one round: the key of a counter. `xp` is NumPy or jax.numpy."""
+
+    xp: Any
+    first: Any
+    second: Any
+
+    def words(self, count: int) -> Any:
+        """Random 32-bit words number 0, ..., count - 1, along the last axis."""
+        return words(self.first, self.second, self.xp.arange(count, dtype="uint32"))
+
+    def chance(self, probability: float, count: int) -> Any:
+        """Whether each of `count` events happens."""
+        return self.words(count) < _share(probability, self.xp)
+
+    def of(self, places: Any) -> Draw:
+        """A source for each of some nodes (k,): its words have the shape (k, count)."""
+        own = words(self.first, self.second, self.xp.asarray(places).astype("uint32"))
+        return self._replace(first=own[:, None])
+
+    def uniform(self, count: int, dtype: Any) -> Any:
+        """Numbers in (0, 1)."""
+        return (self.words(count).astype(dtype) + 0.5) / 2.0**32
+
+    def normal(self, count: int, dtype: Any) -> Any:
+        """Standard Gaussian numbers, by Box and Muller."""
+        one, two = self.uniform(2 * count, dtype).reshape(-1, 2, count).swapaxes(0, 1)
+        # In single precision a number next to 1 is rounded to 1, and its logarithm to 0.
+        found = self.xp.sqrt(-2 * self.xp.log(one)) * self.xp.cos(2 * math.pi * two)
+        return found if self.first.ndim > 1 else found[0]
+
+
+def _share(probability: float, xp: Any) -> Any:
+    """The words below this are that share of all words."""
+    return xp.asarray(min(round(probability * 2.0**32), 2**32 - 1), dtype="uint32")
+
+
+def source(xp: Any, seed: Any, t: Any, purpose: int, number: int) -> Draw:
+    """The source of a purpose, such as one of the faults, in round `number` of iteration t."""
+    seed, t = (xp.asarray(value).astype("uint32").reshape(1) for value in (seed, t))
+    return Draw(xp, words(seed, xp.asarray([SALT + purpose], dtype="uint32"), xp.asarray([number], dtype="uint32")), t)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a fault may do. All methods have defaults that do nothing."""
+
+    balanced: ClassVar[bool] = False
+    """Whether it takes links away in both directions: W must then be symmetric, so that it stays doubly stochastic."""
+    lasting: ClassVar[bool] = False
+    """Whether links remember: `begin` and `later` give that memory."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether it never does anything, such as `drop(0)`."""
+        return False
+
+    def asleep(self, draw: Draw, nodes: int) -> Any:
+        """Which nodes sleep in an iteration, (n,); None for none."""
+        return None
+
+    def begin(self, draw: Draw, links: int) -> Any:
+        """The memory of the links (E,) in iteration 0."""
+        return None
+
+    def later(self, draw: Draw, memory: Any) -> Any:
+        """The memory in the next iteration."""
+        return memory
+
+    def cut(self, draw: Draw, memory: Any, links: int) -> Any:
+        """Which links are down in a round, (E,), known to both ends: nothing is sent. None for none."""
+        return None
+
+    def lost(self, draw: Draw, links: int) -> Any:
+        """Which messages that were sent do not arrive, (E, 2) by direction; None for none."""
+        return None
+
+    def sent(self, draw: Draw, x: Any, nodes: Any) -> Any:
+        """What arrives of the vectors x (k, ..., p) of some nodes (k,)."""
+        return x
+
+    def size(self, entries: int, item: int) -> float | None:
+        """The bytes of a message of so many entries of `item` bytes; None if it does not change them."""
+        return None
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of the noise on every message received."""
+        return 0.0
+
+    @property
+    def moments(self) -> tuple[float, float] | None:
+        """The probability that a link is up, and that two links of one node are both up; None if it is more complex."""
+        return 1.0, 1.0
+
+    @property
+    def awake(self) -> float:
+        """The probability that a node is awake."""
+        return 1.0
+
+    def __str__(self) -> str:
+        """As the command line has it, such as `drop=0.1`."""
+        values = [getattr(self, each.name) for each in dataclasses.fields(self)]
+        name = type(self).__name__
+        flags = [f"{each.name}" for each in dataclasses.fields(self) if getattr(self, each.name) is True]
+        numbers = [f"{value:g}" for value in values if not isinstance(value, bool)]
+        return f"{name}={','.join([*numbers, *(flag.replace('_', '-') for flag in flags)])}"
+
+
+def _check_probability(name: str, value: Any, least: float = 0.0) -> None:
+    good = isinstance(value, Real) and not isinstance(value, bool) and least <= value < 1
+    require(good, f"{name} = {value!r}: must be a probability in [0, 1); with 1 nothing would ever arrive")
+
+
+@dataclass(frozen=True)
+class drop(Fault):
+    """A link fails for a round, in both directions, and both ends keep its weight: W_t stays doubly stochastic.
+
+    With `one_way`, single messages are lost: the receiver keeps the weight, the sender does not know. Then the columns
+    of W_t do not sum to 1, the mean over nodes is not preserved, and trackers drift.
+    """
+
+    probability: float
+    one_way: bool = False
+
+    def __post_init__(self) -> None:
+        _check_probability("probability of drop", self.probability)
+
+    @property
+    def balanced(self) -> bool:  # type: ignore[override]
+        """Both directions fail, unless only one may."""
+        return not self.one_way
+
+    @property
+    def is_nothing(self) -> bool:
+        """With probability 0."""
+        return self.probability == 0
+
+    def cut(self, draw: Draw, memory: Any, links: int) -> Any:
+        """Each link for itself."""
+        return None if self.one_way else draw.chance(self.probability, links)
+
+    def lost(self, draw: Draw, links: int) -> Any:
+        """Each message for itself."""
+        return draw.chance(self.probability, 2 * links).reshape(links, 2) if self.one_way else None
+
+    @property
+    def moments(self) -> tuple[float, float] | None:
+        """Links are independent."""
+        up = 1 - self.probability
+        return None if self.one_way else (up, up * up)
+
+
+@dataclass(frozen=True)
+class burst(Fault):
+    """Links with a memory (Gilbert 1960; Elliott 1963), for whole iterations and in both directions.
+
+    A link that is up goes down with probability `enter`, and one that is down comes up with probability `leave`. They
+    start from the stationary distribution, in which a link is down with probability enter / (enter + leave).
+    """
+
+    enter: float
+    leave: float
+    balanced: ClassVar[bool] = True
+    lasting: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_probability("enter of burst", self.enter)
+        good = isinstance(self.leave, Real) and 0 < self.leave <= 1
+        require(good, f"leave of burst = {self.leave!r}: must be a probability in (0, 1]; with 0 links stay down")
+
+    @property
+    def is_nothing(self) -> bool:
+        """If no link ever goes down."""
+        return self.enter == 0
+
+    @property
+    def down(self) -> float:
+        """The share of time for which a link is down."""
+        return self.enter / (self.enter + self.leave)
+
+    def begin(self, draw: Draw, links: int) -> Any:
+        """The stationary distribution."""
+        return draw.chance(self.down, links)
+
+    def later(self, draw: Draw, memory: Any) -> Any:
+        """One step of each link's chain."""
+        return draw.xp.where(memory, ~draw.chance(self.leave, len(memory)), draw.chance(self.enter, len(memory)))
+
+    def cut(self, draw: Draw, memory: Any, links: int) -> Any:
+        """The links that are down."""
+        return memory
+
+    @property
+    def moments(self) -> tuple[float, float] | None:
+        """Links are independent."""
+        up = 1 - self.down
+        return up, up * up
+
+
+@dataclass(frozen=True)
+class inactive(Fault):
+    """A node sleeps for a whole iteration: it computes and sends nothing, and its whole state stays as it is.
+
+    Its neighbours keep the weights of their links to it. In iteration 0, where states begin, all nodes are awake.
+    """
+
+    probability: float
+    balanced: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_probability("probability of inactive", self.probability)
+
+    @property
+    def is_nothing(self) -> bool:
+        """With probability 0."""
+        return self.probability == 0
+
+    def asleep(self, draw: Draw, nodes: int) -> Any:
+        """Each node for itself."""
+        return draw.chance(self.probability, nodes)
+
+    @property
+    def moments(self) -> tuple[float, float] | None:
+        """A link needs both its nodes, two links of one node need three."""
+        return self.awake**2, self.awake**3
+
+    @property
+    def awake(self) -> float:
+        """The probability that a node is awake."""
+        return 1 - self.probability
+
+
+@dataclass(frozen=True)
+class noise(Fault):
+    """Gaussian noise on every message that a node receives from another, on each entry, of this standard deviation.
+
+    A round adds up a node's messages, so one Gaussian vector of the summed variance is drawn for each node.
+    """
+
+    deviation: float
+
+    def __post_init__(self) -> None:
+        good = isinstance(self.deviation, Real) and 0 <= self.deviation < math.inf
+        require(good, f"deviation of noise = {self.deviation!r}: must be a finite number of at least 0")
+
+    @property
+    def is_nothing(self) -> bool:
+        """Without any."""
+        return self.deviation == 0
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of the noise on every message received."""
+        return self.deviation
+
+
+@dataclass(frozen=True)
+class quantize(Fault):
+    """Messages are rounded at random, without bias, to 2^(bits - 1) levels of their norm, and a sign.
+
+    Nothing makes up for the error, which is why compressed methods feed it back.
+    """
+
+    bits: int
+
+    def __post_init__(self) -> None:
+        good = isinstance(self.bits, Integral) and not isinstance(self.bits, bool) and 2 <= self.bits <= 24
+        require(good, f"bits of quantize = {self.bits!r}: must be a whole number of 2 to 24")
+
+    def sent(self, draw: Draw, x: Any, nodes: Any) -> Any:
+        """Stochastic rounding."""
+        xp, levels = draw.xp, 2.0 ** (self.bits - 1)
+        norm = xp.sqrt((x * x).sum(axis=-1, keepdims=True))
+        chances = draw.of(nodes).uniform(x.shape[-1], x.dtype)
+        chances = chances.reshape(chances.shape[0], *[1] * (x.ndim - 2), chances.shape[1])
+        scaled = xp.abs(x) * (levels / xp.where(norm > 0, norm, 1))
+        return xp.sign(x) * xp.floor(scaled + chances) * (norm / levels)
+
+    def size(self, entries: int, item: int) -> float | None:
+        """The bits of all entries, and the norm."""
+        return entries * self.bits / 8 + item
+
+
+@dataclass(frozen=True)
+class top_k(Fault):
+    """Of every message only this fraction of the entries arrives, those of largest magnitude; the others are zeros.
+
+    Nothing makes up for the error, which is why compressed methods feed it back.
+    """
+
+    fraction: float
+
+    def __post_init__(self) -> None:
+        good = isinstance(self.fraction, Real) and 0 < self.fraction <= 1
+        require(good, f"fraction of top_k = {self.fraction!r}: must lie in (0, 1]")
+
+    @property
+    def is_nothing(self) -> bool:
+        """If all entries arrive."""
+        return self.fraction == 1
+
+    def sent(self, draw: Draw, x: Any, nodes: Any) -> Any:
+        """The largest entries, the lower index first among equals."""
+        xp, kept = draw.xp, self._kept(x.shape[-1])
+        order = xp.argsort(-xp.abs(x), axis=-1, stable=True)
+        rank = xp.argsort(order, axis=-1, stable=True)
+        return xp.where(rank < kept, x, 0)
+
+    def size(self, entries: int, item: int) -> float | None:
+        """The entries, and their numbers of four bytes."""
+        return self._kept(entries) * (item + 4)
+
+    def _kept(self, entries: int) -> int:
+        return math.ceil(self.fraction * entries - 1e-9)
+
+
+FAULTS: dict[str, Callable[..., Fault]] = {
+    kind.__name__.replace("_", "-"): kind for kind in (drop, burst, inactive, noise, quantize, top_k)
+}
+"""The faults by the names that the command line has."""
+
+
+def parse(text: str) -> Fault:
+    """A fault from its text.
+
+    >>> parse("drop=0.1"), parse("burst=0.1,0.5"), parse("drop=0.2,one-way")
+    (drop(probability=0.1, one_way=False), burst(enter=0.1, leave=0.5), drop(probability=0.2, one_way=True))
+    """
+    name, _, values = text.partition("=")
+    name = name.strip().replace("_", "-")
+    if name not in FAULTS:
+        raise unknown("fault", name, FAULTS)
+    kind: Any = FAULTS[name]
+    fields = {each.name.replace("_", "-"): each for each in dataclasses.fields(kind)}
+    needed = [each for each in fields.values() if each.default is dataclasses.MISSING]
+    form = ",".join([*(each.name for each in needed), *(f"[{n}]" for n, each in fields.items() if each not in needed)])
+    given: dict[str, Any] = {}
+    numbers = [part.strip() for part in values.split(",")]
+    flags = [part for part in numbers if part in fields and fields[part] not in needed]
+    numbers = [part for part in numbers if part not in flags]
+    require(len(numbers) == len(needed) and "" not in numbers, f"fault {text!r}: must be {name}={form}")
+    for each, part in zip(needed, numbers, strict=True):
+        try:
+            given[each.name] = int(part) if each.type in ("int", int) else float(part)
+        except ValueError:
+            raise ValueError(f"fault {text!r}: {part!r} is not a number; give {name}={form}") from None
+    return kind(**given, **{fields[flag].name: True for flag in flags})  # type: ignore[no-any-return]

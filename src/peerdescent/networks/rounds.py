@@ -1,0 +1,179 @@
+"""What happens in a round: which links carry a message, with which weights. The one place that applies faults.
+
+Links are the pairs of nodes that may exchange messages, i < j, in a fixed order; a link has two directions, 0 from i to
+j and 1 back. Engines ask for the weights of what arrives, and compute sums with them in their own layout. The code runs
+on NumPy and JAX arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from peerdescent.networks.faults import Fault, source
+
+EVER = 1 << 20
+"""The number of a round that stands for the whole iteration."""
+GRAPH = 1 << 16
+"""The purpose of draws of a random graph; faults have the numbers 0, 1, ..."""
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """The links of a network, and all that may happen on them.
+
+    The weights (period, E, 2) are those of the ideal network; `pushed` are the weights of `push`, None if they are the
+    same. A random `graph` draws its own weights.
+    """
+
+    ends: Any
+    weights: Any
+    pushed: Any
+    nodes: int
+    faults: tuple[Fault, ...]
+    graph: Any
+
+    @property
+    def links(self) -> int:
+        """The number of links, E."""
+        return int(self.ends.shape[0])
+
+    def begin(self, xp: Any, seed: Any) -> tuple[Any, ...]:
+        """The memory of all faults that have one, in iteration 0."""
+        draws = [(fault, source(xp, seed, 0, k, EVER)) for k, fault in enumerate(self.faults) if fault.lasting]
+        return tuple(fault.begin(draw, self.links) for fault, draw in draws)
+
+    def later(self, xp: Any, seed: Any, t: Any, memory: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The memory in iteration t, from that in the one before."""
+        draws = [(fault, source(xp, seed, t, k, EVER)) for k, fault in enumerate(self.faults) if fault.lasting]
+        return tuple(fault.later(draw, known) for (fault, draw), known in zip(draws, memory, strict=True))
+
+    def at(self, xp: Any, seed: Any, t: Any, memory: tuple[Any, ...]) -> Iteration:
+        """What happens in iteration t."""
+        asleep = [
+            found
+            for k, fault in enumerate(self.faults)
+            if (found := fault.asleep(source(xp, seed, t, k, EVER), self.nodes)) is not None
+        ]
+        awake = None
+        for found in asleep:
+            awake = ~found if awake is None else awake & ~found
+        if awake is not None:
+            awake = awake | (xp.asarray(t) == 0)
+        lasting = iter(memory)
+        known = tuple(next(lasting) if fault.lasting else None for fault in self.faults)
+        return Iteration(self, xp, seed, t, known, awake)
+
+
+class Iteration(NamedTuple):
+    """What happens in one iteration."""
+
+    rounds: Rounds
+    xp: Any
+    seed: Any
+    t: Any
+    memory: tuple[Any, ...]
+    awake: Any
+    """Which nodes are awake, (n,); None if all are."""
+
+    def up(self, number: int) -> Any:
+        """Which links carry messages in a round, (E,), as both ends know; None if all do."""
+        up = None
+        for k, fault in enumerate(self.rounds.faults):
+            cut = fault.cut(self._drawn(k, number), self.memory[k], self.rounds.links)
+            if cut is not None:
+                up = ~cut if up is None else up & ~cut
+        if self.awake is not None:
+            both = self.awake[self.rounds.ends[:, 0]] & self.awake[self.rounds.ends[:, 1]]
+            up = both if up is None else up & both
+        return up
+
+    def weights(self, number: int, push: bool = False) -> tuple[Any, Any]:
+        """The weights (E, 2) of the messages that are sent in a round, and of those that arrive; zero for no message.
+
+        What is not sent, both ends keep; what is lost, the receiver keeps.
+        """
+        rounds, xp = self.rounds, self.xp
+        if rounds.graph is not None:
+            drawn = rounds.graph.weights(self._drawn(GRAPH, number), rounds.ends)
+            sent = xp.stack([drawn, drawn], axis=1)
+        else:
+            own = rounds.pushed if push and rounds.pushed is not None else rounds.weights
+            sent = own[0] if own.shape[0] == 1 else own[self.t % own.shape[0]]
+        up = self.up(number)
+        if up is not None:
+            sent = xp.where(up[:, None], sent, 0)
+        arrived = sent
+        for k, fault in enumerate(rounds.faults):
+            lost = fault.lost(self._drawn(k, number), rounds.links)
+            if lost is not None:
+                arrived = xp.where(lost, 0, arrived)
+        return sent, arrived
+
+    def message(self, number: int, x: Any, nodes: Any) -> Any:
+        """What arrives of the vectors x (k, ..., p) that some nodes (k,) send; x itself if nothing distorts them."""
+        for k, fault in enumerate(self.rounds.faults):
+            x = fault.sent(self._drawn(k, number), x, nodes)
+        return x
+
+    @property
+    def distorts(self) -> bool:
+        """Whether messages arrive changed, or with noise."""
+        kinds = (type(fault).sent is not Fault.sent or fault.spread > 0 for fault in self.rounds.faults)
+        return any(kinds)
+
+    def noise(self, number: int, weights: Any, x: Any, nodes: Any) -> Any:
+        """The sum of the noise on the messages of some nodes (k,), whose weights are the rows of (k, d); 0 without."""
+        xp, total = self.xp, 0
+        for k, fault in enumerate(self.rounds.faults):
+            if fault.spread > 0:
+                drawn = self._drawn(k, number).of(nodes).normal(x.shape[-1], x.dtype)
+                scale = fault.spread * xp.sqrt((weights * weights).sum(axis=1))
+                drawn = drawn * scale[:, None].astype(x.dtype)
+                total = total + drawn.reshape(drawn.shape[0], *[1] * (x.ndim - 2), drawn.shape[1])
+        return total
+
+    def _drawn(self, purpose: int, number: int) -> Any:
+        return source(self.xp, self.seed, self.t, purpose, number)
+
+
+def slots(ends: np.ndarray, nodes: int, dense: bool) -> tuple[np.ndarray, np.ndarray]:
+    """For each node the nodes that it may hear from, and where the weights of their messages are, both (n, d).
+
+    The place of a weight is its number in the flattened (E, 2), and 2 E for no link. `dense` has all n nodes, in order.
+    """
+    none = 2 * len(ends)
+    first, second = ends.T
+    place = np.arange(len(ends))
+    rows, columns = np.concatenate([second, first]), np.concatenate([first, second])
+    where = np.concatenate([2 * place, 2 * place + 1])
+    if dense:
+        found = np.full((nodes, nodes), none, np.int32)
+        found[rows, columns] = where
+        return np.broadcast_to(np.arange(nodes, dtype=np.int32), (nodes, nodes)), found
+    order = np.lexsort((columns, rows))
+    rows, columns, where = rows[order], columns[order], where[order]
+    counts = np.bincount(rows, minlength=nodes)
+    slot = np.arange(len(rows)) - np.repeat(np.concatenate([[0], counts.cumsum()[:-1]]), counts)
+    width = max(1, int(counts.max(initial=0)))
+    neighbours, found = np.zeros((nodes, width), np.int32), np.full((nodes, width), none, np.int32)
+    neighbours[rows, slot], found[rows, slot] = columns, where
+    return neighbours, found
+
+
+def by_link(matrices: Any, ends: np.ndarray) -> np.ndarray:
+    """The weights (period, E, 2) of matrices on given links."""
+    first, second = ends.T
+    each = [sparse.csr_array(W) for W in matrices]
+    return np.stack([np.stack([W[second, first], W[first, second]], axis=1) for W in each])
+
+
+def matrix(rounds: Rounds, weights: Any, push: bool = False) -> np.ndarray:
+    """The whole matrix (n, n) of a round, from the weights (E, 2) of what arrives; what is missing, nodes keep."""
+    W = np.zeros((rounds.nodes, rounds.nodes))
+    first, second = np.asarray(rounds.ends).T
+    W[second, first], W[first, second] = weights[:, 0], weights[:, 1]
+    return W + np.diag(1 - W.sum(axis=0 if push else 1))
