@@ -97,7 +97,7 @@ class Fleet:
         first = [self.members[k] for k in piece[0]]
         method = first[0].method
         does = outline(method)
-        program = Program(method.pattern, self.problem.oracle, does.aliases, many=True, code=does.code)
+        program = Program(method.pattern, self.problem.oracle, does.aliases, True, does.code, does.rounds)
         each = [m.method.numbers for m in first]
         numbers = {name: number([own[name] for own in each], self.dtype)[:, None] for name in each[0]}
         seeds = jnp.array([self.members[row[0]].seed for row in piece], jnp.uint32)

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as Spec
 from scipy import sparse
 
 from peerdescent.networks.network import Network
-from peerdescent.networks.rounds import Iteration, Rounds, slots
+from peerdescent.networks.rounds import Decided, Iteration, Rounds, slots
 
 AXIS = "nodes"
 """The name of the mesh axis."""
@@ -72,7 +72,15 @@ class Weights:
         """What links remember in iteration t, from the one before."""
         return ()
 
-    def at(self, seed: Any, t: Any, memory: tuple[Any, ...]) -> Turn:
+    def ahead(self, seed: Any, t: Any, memory: tuple[Any, ...], numbers: Sequence[int]) -> Any:
+        """What is computed for the rounds of iteration t before it begins.
+
+        A loop carries it from one iteration to the next, since the compiler would otherwise repeat every draw wherever
+        it is used.
+        """
+        return {}
+
+    def at(self, seed: Any, t: Any, memory: tuple[Any, ...], ahead: Any = None) -> Turn:
         """The network in iteration t."""
         return Steady(self, t)
 
@@ -189,10 +197,15 @@ class Realised(Weights):
         """What links remember in iteration t."""
         return self.rounds.later(jnp, seed, t, memory)
 
-    def at(self, seed: Any, t: Any, memory: tuple[Any, ...]) -> Turn:
+    def ahead(self, seed: Any, t: Any, memory: tuple[Any, ...], numbers: Sequence[int]) -> Any:
+        """What is drawn for each round."""
+        happens = self.rounds.at(jnp, seed, t, memory)
+        return {number: happens.decided(number) for number in numbers}
+
+    def at(self, seed: Any, t: Any, memory: tuple[Any, ...], ahead: Any = None) -> Turn:
         """The network in iteration t."""
         nodes = jnp.arange(self.rounds.nodes)
-        return Happening(self, self.rounds.at(jnp, seed, t, memory), nodes, lambda vectors: vectors)
+        return Happening(self, self.rounds.at(jnp, seed, t, memory), nodes, lambda vectors: vectors, ahead or {})
 
 
 class Happening(Turn):
@@ -202,9 +215,14 @@ class Happening(Turn):
     """
 
     def __init__(
-        self, weights: Realised, iteration: Iteration, nodes: jax.Array, hear: Callable[[jax.Array], jax.Array]
+        self,
+        weights: Realised,
+        iteration: Iteration,
+        nodes: jax.Array,
+        hear: Callable[[jax.Array], jax.Array],
+        ahead: dict[int, Decided],
     ) -> None:
-        self.weights, self.iteration, self.nodes, self.hear = weights, iteration, nodes, hear
+        self.weights, self.iteration, self.nodes, self.hear, self.ahead = weights, iteration, nodes, hear, ahead
         self.awake = None if iteration.awake is None else iteration.awake[nodes]
 
     def mix(self, number: int, x: jax.Array) -> jax.Array:
@@ -229,13 +247,14 @@ class Happening(Turn):
         heard, sent = flat[self.weights.places[0]], flat[self.weights.places[0] ^ 1]
         return _by_node(1 - sent.sum(axis=1), x) * x + self._received(number, heard, x, 0)
 
+    def _arrived(self, number: int, dtype: Any) -> jax.Array:
+        """The weights of the messages that this device's nodes hear."""
+        return self._flat(number, dtype)[self.weights.places[0]]
+
     def _flat(self, number: int, dtype: Any, push: bool = False) -> jax.Array:
         """The weights of all messages that arrive, by place, and two zeros for no message."""
-        arrived = self.iteration.weights(number, push)[1].astype(dtype).ravel()
-        return jnp.concatenate([arrived, jnp.zeros(2, dtype)])
-
-    def _arrived(self, number: int, dtype: Any) -> jax.Array:
-        return self._flat(number, dtype)[self.weights.places[0]]
+        arrived = self.iteration.weights(number, push, self.ahead.get(number))[1]
+        return jnp.concatenate([arrived.astype(dtype).ravel(), jnp.zeros(2, dtype)])
 
     def _received(self, number: int, heard: jax.Array, x: jax.Array, origin: Any) -> jax.Array:
         """The sum of the messages received, relative to an origin, with noise."""
@@ -279,9 +298,14 @@ class Several(Weights):
         found: tuple[Any, ...] = self.each.later(seed, t, memory)
         return found
 
-    def at(self, seed: Any, t: Any, memory: tuple[Any, ...]) -> Turn:
+    def ahead(self, seed: Any, t: Any, memory: tuple[Any, ...], numbers: Sequence[int]) -> Any:
+        """That of all rounds."""
+        each = [number * self.rounds + k for number in numbers for k in range(self.rounds)]
+        return self.each.ahead(seed, t, memory, each)
+
+    def at(self, seed: Any, t: Any, memory: tuple[Any, ...], ahead: Any = None) -> Turn:
         """The network in iteration t."""
-        return Repeated(self.each.at(seed, t, memory), self.rounds, self.momentum)
+        return Repeated(self.each.at(seed, t, memory, ahead), self.rounds, self.momentum)
 
 
 class Repeated(Turn):
@@ -338,7 +362,7 @@ def _widest(ends: np.ndarray, nodes: int) -> int:
 
 
 def _is_dense(columns: int, widest: int) -> bool:
-    """On a CPU, with n = 20 to 1,024, a gather is faster if less than a quarter of W is nonzero. For GPUs 8 is a guess."""
+    """On a CPU, n = 20 to 1,024, a gather is faster if less than a quarter of W is nonzero; for GPUs 8 is a guess."""
     return columns <= (4 if jax.default_backend() == "cpu" else 8) * widest
 
 

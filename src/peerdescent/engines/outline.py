@@ -216,6 +216,11 @@ class Outline(NamedTuple):
         return _drawn(self.start)
 
     @property
+    def rounds(self) -> tuple[int, ...]:
+        """The numbers of the rounds of an iteration in which no `then` branch is taken."""
+        return tuple(event.number for event in flat(self.step, rare=False) if isinstance(event, Mix))
+
+    @property
     def gradients(self) -> list[Gradient]:
         """All gradients that the method may take, in any iteration."""
         return [event for event in flat(self.start + self.step) if isinstance(event, Gradient)]

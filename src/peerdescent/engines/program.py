@@ -40,6 +40,8 @@ class Program(NamedTuple):
     """Whether vectors have a configuration axis, and arguments a seed axis."""
     code: str = ""
     """A checksum of a user's own code in the method, with the values that it takes from around it."""
+    rounds: tuple[int, ...] = ()
+    """The numbers of the rounds of communication in every iteration."""
     mesh: Mesh | None = None
     """The devices that share the nodes; each runs this program for its own nodes."""
 
@@ -242,15 +244,20 @@ def interval(
         leaves = jax.tree.leaves(state)
         return [leaves[k] for k in distinct]
 
-    def body(i: jax.Array, now: tuple[list[Any], Any]) -> tuple[list[Any], Any]:
-        leaves, memory = now
-        memory = weights.later(seed, first + i, memory)
-        turn, drawn = weights.at(seed, first + i, memory), jax.tree.map(lambda a: a[i], ahead)
+    def coming(t: jax.Array, memory: Any) -> tuple[Any, Any]:
+        """The memory of links in iteration t, and what is computed ahead for it."""
+        memory = weights.later(seed, t, memory)
+        return memory, weights.ahead(seed, t, memory, program.rounds)
+
+    def body(i: jax.Array, now: Any) -> Any:
+        leaves, _, (memory, links) = now
+        turn, drawn = weights.at(seed, first + i, memory, links), jax.tree.map(lambda a: a[i], ahead)
         after = settled(method.step(whole(leaves), Net(program, data, turn, seed, first + i, drawn)))
-        return turn.kept(carried(after), leaves), memory
+        return turn.kept(carried(after), leaves), memory, coming(first + i + 1, memory)
 
     # The number of iterations is an argument, so intervals of all lengths share one program.
-    leaves, memory = lax.fori_loop(skip, skip + count, body, (carried(state), memory))
+    begun = carried(state), memory, coming(first + skip, memory)
+    leaves, memory, _ = lax.fori_loop(skip, skip + count, body, begun)
     return Running.of(whole(leaves), memory)
 
 

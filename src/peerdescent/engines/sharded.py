@@ -165,12 +165,12 @@ class Realised(mixing.Realised):
         known = super().cut
         return Realised(known.rounds, SECOND, SECOND, self.dense, (SECOND,) * len(self.sends), self.exchanges)
 
-    def at(self, seed: Any, t: Any, memory: tuple[Any, ...]) -> mixing.Turn:
+    def at(self, seed: Any, t: Any, memory: tuple[Any, ...], ahead: Any = None) -> mixing.Turn:
         """The network in iteration t."""
         count = self.places.shape[1]
         nodes = lax.axis_index(AXIS) * count + jnp.arange(count)
         hear = partial(heard, sends=self.sends, rounds=self.exchanges)
-        return mixing.Happening(self, self.rounds.at(jnp, seed, t, memory), nodes, hear)
+        return mixing.Happening(self, self.rounds.at(jnp, seed, t, memory), nodes, hear, ahead or {})
 
 
 def permuted(network: Network, devices: int, dtype: Any) -> Weights:

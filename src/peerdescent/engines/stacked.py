@@ -28,7 +28,9 @@ class Stacked(Loop):
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
         data, weights = self.place(problem, network, dtype)
         does = outline(method)
-        program = Program(method.pattern, problem.oracle, does.aliases, code=does.code, mesh=self.mesh)
+        program = Program(
+            method.pattern, problem.oracle, does.aliases, code=does.code, rounds=does.rounds, mesh=self.mesh
+        )
         numbers = {name: number(value, dtype) for name, value in method.numbers.items()}
         super().__init__(program, method, problem, numbers, data, weights, jnp.uint32(seed))
 

@@ -1,8 +1,8 @@
 """Fusions: how nodes combine their estimates v_t with their neighbours and compute x_{t+1}.
 
 Each is a dataclass derived from `Part`. Its fields declare its hyperparameters, and `needs` its requirements on the
-weights W. `init` and `step` use arithmetic, `net.mix`, `net.disagree` and `net.push` only. A new fusion is a class here and an
-entry of `FUSIONS`.
+weights W. `init` and `step` use arithmetic, `net.mix`, `net.disagree` and `net.push` only. A new fusion is a class here
+and an entry of `FUSIONS`.
 """
 
 from __future__ import annotations

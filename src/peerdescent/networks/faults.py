@@ -46,11 +46,11 @@ class Draw(NamedTuple):
         return (self.words(count).astype(dtype) + 0.5) / 2.0**32
 
     def normal(self, count: int, dtype: Any) -> Any:
-        """Standard Gaussian numbers, by Box and Muller."""
-        one, two = self.uniform(2 * count, dtype).reshape(-1, 2, count).swapaxes(0, 1)
-        # In single precision a number next to 1 is rounded to 1, and its logarithm to 0.
-        found = self.xp.sqrt(-2 * self.xp.log(one)) * self.xp.cos(2 * math.pi * two)
-        return found if self.first.ndim > 1 else found[0]
+        """Standard Gaussian numbers, by Box and Muller: two from two words."""
+        xp, half = self.xp, (count + 1) // 2
+        words = self.uniform(2 * half, dtype)
+        radius, angle = xp.sqrt(-2 * xp.log(words[..., :half])), 2 * math.pi * words[..., half:]
+        return xp.concatenate([radius * xp.cos(angle), radius * xp.sin(angle)], axis=-1)[..., :count]
 
 
 def _share(probability: float, xp: Any) -> Any:

@@ -68,6 +68,17 @@ class Rounds:
         return Iteration(self, xp, seed, t, known, awake)
 
 
+class Decided(NamedTuple):
+    """What was drawn for a round: the links that carry messages (E,), those lost (E, 2), a random graph's weights (E,).
+
+    None stands for all, none, and no random graph.
+    """
+
+    up: Any
+    lost: Any
+    drawn: Any
+
+
 class Iteration(NamedTuple):
     """What happens in one iteration."""
 
@@ -91,27 +102,31 @@ class Iteration(NamedTuple):
             up = both if up is None else up & both
         return up
 
-    def weights(self, number: int, push: bool = False) -> tuple[Any, Any]:
+    def decided(self, number: int) -> Decided:
+        """All that is random about a round, but for what happens to the content of messages."""
+        graph, lost = self.rounds.graph, None
+        drawn = None if graph is None else graph.weights(self._drawn(GRAPH, number), self.rounds.ends)
+        for k, fault in enumerate(self.rounds.faults):
+            own = fault.lost(self._drawn(k, number), self.rounds.links)
+            if own is not None:
+                lost = own if lost is None else lost | own
+        return Decided(self.up(number), lost, drawn)
+
+    def weights(self, number: int, push: bool = False, decided: Decided | None = None) -> tuple[Any, Any]:
         """The weights (E, 2) of the messages that are sent in a round, and of those that arrive; zero for no message.
 
         What is not sent, both ends keep; what is lost, the receiver keeps.
         """
         rounds, xp = self.rounds, self.xp
-        if rounds.graph is not None:
-            drawn = rounds.graph.weights(self._drawn(GRAPH, number), rounds.ends)
+        up, lost, drawn = self.decided(number) if decided is None else decided
+        if drawn is not None:
             sent = xp.stack([drawn, drawn], axis=1)
         else:
             own = rounds.pushed if push and rounds.pushed is not None else rounds.weights
             sent = own[0] if own.shape[0] == 1 else own[self.t % own.shape[0]]
-        up = self.up(number)
         if up is not None:
             sent = xp.where(up[:, None], sent, 0)
-        arrived = sent
-        for k, fault in enumerate(rounds.faults):
-            lost = fault.lost(self._drawn(k, number), rounds.links)
-            if lost is not None:
-                arrived = xp.where(lost, 0, arrived)
-        return sent, arrived
+        return sent, sent if lost is None else xp.where(lost, 0, sent)
 
     def message(self, number: int, x: Any, nodes: Any) -> Any:
         """What arrives of the vectors x (k, ..., p) that some nodes (k,) send; x itself if nothing distorts them."""

@@ -51,8 +51,8 @@ def check_network(method: Method, network: Network) -> None:
     needs = method.needs
     require(
         network.pushed is None or not needs.doubly_stochastic,
-        f"{method.name} needs a doubly stochastic W; {network.name} has push-pull weights: use {', '.join(_ANY_GRAPH)}, "
-        "or a graph with as many edges in as out at every node",
+        f"{method.name} needs a doubly stochastic W; {network.name} has push-pull weights: "
+        f"use {', '.join(_ANY_GRAPH)}, or a graph with as many edges in as out at every node",
     )
     require(
         network.is_symmetric or not needs.symmetric,

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from peerdescent.engines.contract import Engine
+from peerdescent.engines.contract import Engine, Running
 from peerdescent.errors import require
 from peerdescent.problems.problem import Problem
 from peerdescent.runs import checkpoint
@@ -177,7 +177,7 @@ class Recorder:
                 step=step,
                 x=_read_only(x),
                 x_mean=_read_only(mean),
-                state=jax.tree.map(_read_only, state),
+                state=jax.tree.map(_read_only, Running.parts(state)[0]),
                 values=_read_only(values),
                 grads=_read_only(grads),
                 gradients=float(self.costs.gradients(step)),
