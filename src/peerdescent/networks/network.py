@@ -194,6 +194,11 @@ class Network:
         """Whether a `mix` is one product with a known, doubly stochastic W: no faults, one round, nothing drawn."""
         return self.rounds == 1 and not self.faults and self.graph is None and self.pushed is None
 
+    def message_bytes(self, entries: int, item: int) -> float:
+        """The bytes of a message of so many entries of `item` bytes, which a fault may have compressed."""
+        sizes = [size for fault in self.faults if (size := fault.size(entries, item)) is not None]
+        return sizes[0] if sizes else entries * item
+
     @cached_property
     def links(self) -> Rounds:
         """The links, and all that may happen on them in a round."""

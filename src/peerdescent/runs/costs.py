@@ -1,22 +1,42 @@
-"""The costs of a run for any number of steps, known before it begins: gradients, rounds and vectors sent per node.
+"""The costs of a run: gradients, rounds and vectors sent per node.
 
-They follow from the method's outline, the problem (samples of an exact gradient) and the network (how many neighbours a
-vector is sent to). They also turn a budget in epochs into a number of steps.
+`Costs` are known before a run begins, for any number of steps: they follow from the method's outline, the problem
+(samples of an exact gradient) and the network (how many neighbours a vector is sent to, in how many rounds). They turn
+a budget in epochs into a number of steps. Where nodes sleep, links fail or graphs are drawn, they are expected values,
+and `Books` count what the run with a certain seed has in fact spent.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from peerdescent.engines.outline import Either, Gradient, Mix, outline
+from peerdescent.engines import mixing  # noqa: F401  (it makes networks known to JAX)
+from peerdescent.engines.outline import Either, Gradient, Mix, flat, outline
 from peerdescent.errors import require
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
+from peerdescent.networks.rounds import Rounds
 from peerdescent.problems.problem import Problem
+
+CHUNK = 4096
+"""How many iterations `Books` count at once."""
+
+
+class Turnout(NamedTuple):
+    """How many nodes and messages take part in some iterations (k,)."""
+
+    awake: Any
+    """The share of nodes that are awake, (k,)."""
+    sent: dict[int, Any]
+    """For each round by number, the messages that a node sends on average, (k,)."""
 
 
 class Costs:
@@ -28,7 +48,9 @@ class Costs:
     Args:
         method: The method.
         samples: How many gradients an exact local gradient counts as. None for 1, if the cost is not a finite sum.
-        degrees: The mean out-degree of each W in the network's period.
+        degrees: The mean number of messages that a node sends in a round, for each W in the network's period.
+        rounds: How many rounds a mix has.
+        awake: The probability that a node is awake; in iteration 0 all are.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -38,9 +60,17 @@ class Costs:
     ([0.0, 32.0, 40.0, 48.0], 8000000024)
     """
 
-    def __init__(self, method: Method, samples: float | None, degrees: Sequence[float] | np.ndarray) -> None:
+    def __init__(
+        self,
+        method: Method,
+        samples: float | None,
+        degrees: Sequence[float] | np.ndarray,
+        rounds: int = 1,
+        awake: float = 1.0,
+    ) -> None:
         self._name, self._outline = method.name, outline(method)
         self._samples, self._degrees = 1.0 if samples is None else samples, np.asarray(degrees, dtype=float)
+        self._rounds, self._awake = rounds, awake
         self._first = self._charge(self._outline.start, np.zeros(1, np.int64))[0]
         self._cycle = math.lcm(len(self._degrees), *self._outline.periods)
         self._table = np.zeros((1, 3))
@@ -53,7 +83,9 @@ class Costs:
             f"{method.name} takes exact local gradients, and {problem.name} has none, since its samples never end: "
             "use a method without exact gradients, such as d-get",
         )
-        return cls(method, problem.samples, np.atleast_2d(network.degree).mean(axis=1))
+        ever = math.prod(1.0 if fault.moments is None else fault.moments[0] for fault in network.faults)
+        degrees = np.atleast_2d(network.degree).mean(axis=1) * ever
+        return cls(method, problem.samples, degrees, network.rounds, math.prod(f.awake for f in network.faults))
 
     def gradients(self, t: Any) -> np.ndarray:
         """Gradients that a node has computed up to x_t."""
@@ -111,16 +143,80 @@ class Costs:
         each = self._charge(self._outline.step, np.arange(1, length + 1))
         self._table = np.concatenate([np.zeros((1, 3)), each.cumsum(axis=0)])
 
-    def _charge(self, events: list[Any], t: np.ndarray) -> np.ndarray:
-        """The gradients, rounds and vectors sent (k, 3) of each of the iterations t (k,)."""
+    def _charge(self, events: list[Any], t: np.ndarray, turnout: Turnout | None = None) -> np.ndarray:
+        """The gradients, rounds and vectors sent (k, 3) of each of the iterations t (k,), by default the expected."""
         spent = np.zeros((len(t), 3))
+        awake = np.where(t > 0, self._awake, 1.0) if turnout is None else turnout.awake
         for event in events:
             if isinstance(event, Gradient):
-                spent[:, 0] += self._samples if event.sample is None else event.sample.batch
+                spent[:, 0] += awake * (self._samples if event.sample is None else event.sample.batch)
             elif isinstance(event, Mix):
-                spent[:, 1] += 1
-                spent[:, 2] += self._degrees[t % len(self._degrees)]
+                for number in self._numbers(event):
+                    spent[:, 1] += awake
+                    spent[:, 2] += self._degrees[t % len(self._degrees)] if turnout is None else turnout.sent[number]
             elif isinstance(event, Either):
                 due = (t % event.period == 0)[:, None]
-                spent += np.where(due, self._charge(event.then, t), self._charge(event.otherwise, t))
+                sides = [self._charge(side, t, turnout) for side in (event.then, event.otherwise)]
+                spent += np.where(due, *sides)
         return spent
+
+    def _numbers(self, event: Mix) -> range:
+        """The numbers of the rounds of a mix."""
+        return range(event.number * self._rounds, (event.number + 1) * self._rounds)
+
+
+class Books:
+    """What a run has spent up to x_t: the costs of a node with the nodes and messages that in fact took part.
+
+    They are counted from the draws of the run's seed, so every engine has the same books.
+    """
+
+    def __init__(self, costs: Costs, network: Network, seed: int) -> None:
+        self.costs, self.links, self.seed = costs, network.links, jnp.uint32(seed)
+        known = network.graph is None and all(f.awake == 1 and (f.moments or (1,))[0] == 1 for f in network.faults)
+        does = costs._outline
+        mixes = [event for event in flat(does.start + does.step) if isinstance(event, Mix)]
+        self.numbers = tuple(sorted({number for event in mixes for number in costs._numbers(event)}))
+        self.next, self.total = 0, None if known else np.zeros(3)
+        self.memory = () if known else self.links.begin(jnp, self.seed)
+
+    def at(self, t: int) -> tuple[float, float, float]:
+        """The gradients, rounds and vectors of a node up to x_t; t must not decrease from call to call."""
+        if self.total is None:
+            gradients, rounds, vectors = self.costs._spent(t)
+            return float(gradients), int(rounds), float(vectors)
+        while self.next < t:
+            count = min(CHUNK, t - self.next)
+            awake, sent, memory = _turnout(self.numbers, CHUNK, self.links, self.seed, self.next, self.memory, count)
+            steps, does = np.arange(self.next, self.next + count), self.costs._outline
+            awake, sent = (np.asarray(counted)[:count] / self.links.nodes for counted in (awake, sent))
+            columns = dict(zip(self.numbers, sent.T, strict=True))
+            turnout = Turnout(awake, columns)
+            spent = self.costs._charge(does.step, steps, turnout)
+            if self.next == 0:
+                first = Turnout(turnout.awake[:1], {number: own[:1] for number, own in columns.items()})
+                spent[0] = self.costs._charge(does.start, steps[:1], first)[0]
+            self.total, self.next, self.memory = self.total + spent.sum(axis=0), self.next + count, memory
+        gradients, rounds, vectors = self.total.tolist()
+        return gradients, rounds, vectors
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _turnout(
+    numbers: tuple[int, ...], chunk: int, links: Rounds, seed: Any, first: Any, memory: Any, count: Any
+) -> tuple[Any, Any, Any]:
+    """How many nodes are awake (chunk,), how many messages each round has (chunk, rounds), and the last memory.
+
+    Only the first `count` iterations count.
+    """
+
+    def step(before: Any, i: Any) -> tuple[Any, Any]:
+        later = links.later(jnp, seed, first + i, before)
+        memory = jax.tree.map(lambda a, b: jnp.where((first + i == 0) | (i >= count), a, b), before, later)
+        now = links.at(jnp, seed, first + i, memory)
+        sent = [(now.weights(number)[0] > 0).sum() for number in numbers]
+        awake = jnp.asarray(links.nodes) if now.awake is None else now.awake.sum()
+        return memory, (awake, jnp.stack(sent) if sent else jnp.zeros(0))
+
+    memory, (awake, sent) = lax.scan(step, memory, jnp.arange(chunk))
+    return awake, sent, memory

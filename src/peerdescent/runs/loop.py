@@ -24,7 +24,7 @@ from peerdescent.networks.network import Network
 from peerdescent.problems.definition import digest
 from peerdescent.problems.problem import Problem
 from peerdescent.runs.checks import check, check_seed, matrix_precision, starting_point, total_steps
-from peerdescent.runs.costs import Costs
+from peerdescent.runs.costs import Books, Costs
 from peerdescent.runs.metrics import Metric, own_metrics
 from peerdescent.runs.output import visited
 from peerdescent.runs.pace import Pace
@@ -120,7 +120,8 @@ def run(
         )
         machine = registry.engine_class(engine)(method, problem, network, seed, dtype)
         stationarity = record.stationarity if isinstance(record, Grid) else True
-        recorder = Recorder(machine, problem, costs, dtype, start, identity, own, stationarity, total)
+        books, message = Books(costs, network, seed), network.message_bytes(problem.dimension, dtype.itemsize)
+        recorder = Recorder(machine, problem, books, message, start, identity, own, stationarity, total)
         agree(_facts(identity, machine.packages, grid), machine.gather)
         known = recorder.known(earlier, folder)
         require(

@@ -36,7 +36,7 @@ class Snapshot:
     grads: np.ndarray
     """The gradients of F (k, p) at the same points."""
     gradients: float
-    rounds: int
+    rounds: float
     bytes: float
     seconds: float
 

@@ -17,7 +17,7 @@ from peerdescent.errors import require
 from peerdescent.problems.problem import Problem
 from peerdescent.runs import checkpoint
 from peerdescent.runs.checks import diverged
-from peerdescent.runs.costs import Costs
+from peerdescent.runs.costs import Books
 from peerdescent.runs.metrics import METRICS, Cost, Metric, Snapshot, measure
 from peerdescent.runs.trace import Identity, Position, Status, Trace
 
@@ -32,7 +32,7 @@ class Record(NamedTuple):
 
 
 class Recorder:
-    """Advances an engine, and records where it is.
+    """Advances an engine, and records where it is. `message` is the size of a message in bytes.
 
     `at` is where the run is, and `last` what was last recorded. Each is replaced in one assignment, so that an
     interruption at any moment leaves both complete.
@@ -42,15 +42,15 @@ class Recorder:
         self,
         engine: Engine,
         problem: Problem,
-        costs: Costs,
-        dtype: Any,
+        books: Books,
+        message: float,
         x0: np.ndarray,
         identity: Identity,
         metrics: Sequence[Metric],
         stationarity: bool,
         total: int,
     ) -> None:
-        self.engine, self.problem, self.costs, self.dtype, self.x0 = engine, problem, costs, dtype, x0
+        self.engine, self.problem, self.books, self.message, self.x0 = engine, problem, books, message, x0
         self.identity, self.compiling, self.own, self.total = identity, 0.0, tuple(metrics), total
         columns = [one for one in METRICS.values() if stationarity or one.cost < Cost.nodes]
         self.metrics = [*columns, *metrics]
@@ -169,6 +169,7 @@ class Recorder:
         """Add a row about where the run is."""
         step, state, x_tilde, seconds = self.at
         x = self.x0 if state is None else state.x
+        gradients, rounds, vectors = self.books.at(step)
         with np.errstate(all="ignore"):  # a diverging run has values that are not finite; its status says so
             mean = x.mean(axis=0)
             values, grads = self.engine.evaluate(np.vstack([mean, x]) if self.at_nodes else mean[None])
@@ -180,9 +181,9 @@ class Recorder:
                 state=jax.tree.map(_read_only, Running.parts(state)[0]),
                 values=_read_only(values),
                 grads=_read_only(grads),
-                gradients=float(self.costs.gradients(step)),
-                rounds=int(self.costs.rounds(step)),
-                bytes=float(self.costs.vectors(step)) * self.problem.dimension * self.dtype.itemsize,
+                gradients=gradients,
+                rounds=rounds,
+                bytes=vectors * self.message,
                 seconds=seconds,
             )
             row = dict.fromkeys(self._columns, float("nan")) | measure(self.metrics, seen)
