@@ -94,9 +94,14 @@ class Options:
     regulariser: str = _option("nonconvex", "Problem", "The paper's, or another.", choices=("nonconvex", "l2", "none"))
     topology: str = _option("exponential", "Network", "See `list topologies`.")
     weights: str | None = _option(
-        None, "Network", "Weight rule.", choices=("lazy", "metropolis", "equal"), shown="the network's own"
+        None, "Network", "Weight rule.", choices=networks.network.RULES, shown="the network's own"
     )
     nodes: int = _option(20, "Network", "Number of nodes.", least=1)
+    fault: tuple[str, ...] | None = _option(
+        None, "Network", "What goes wrong, as in drop=0.1; may be repeated. See `list faults`."
+    )
+    rounds: int = _option(1, "Network", "Rounds of communication a mix.", least=1, most=1000)
+    accelerate: bool = _option(False, "Network", "Combine these rounds with Chebyshev's weights.")
     epochs: float | None = _option(
         None, "Run", "Length, in passes over the local data.", most=10**9, shown=f"{EPOCHS:g}"
     )
@@ -117,6 +122,8 @@ class Options:
             value = getattr(self, each.name)
             if value is not None:
                 _check(each, value)
+        for one in self.fault or ():
+            networks.faults.parse(one)  # a wrong one is an error at once
 
 
 def _check(option: Field[Any], value: Any) -> None:
@@ -181,6 +188,11 @@ def _typed(name: str, value: Any, shown: str) -> Any:
         listed = isinstance(value, list) and all(isinstance(item, str) for item in value)
         require(listed, f'{shown}: must be a list of texts, as in ["dsgd", "gt-hsgd[alpha=0.5]"]')
         return value
+    if name == "fault":
+        listed = [value] if isinstance(value, str) else value
+        good = isinstance(listed, list) and all(isinstance(item, str) for item in listed)
+        require(good, f'{shown}: must be a list of texts, as in ["drop=0.1", "noise=0.01"]')
+        return tuple(listed)
     if name in ("positive", "target"):
         if name == "positive" and isinstance(value, str):
             return labels(value)
@@ -227,11 +239,18 @@ def build(options: Options, node: int | None = None) -> tuple[problems.Problem, 
         header=options.header,
     )
     partition = data.partition(options.nodes, by=options.partition, seed=seed, concentration=options.concentration)
-    network = networks.Network(networks.topology.build(options.topology, options.nodes), options.weights)
+    network = network_of(options)
     if node is None:
         return problems.logistic(partition, options.strength, options.regulariser), network
     own = problems.logistic(partition.only(node), options.strength, options.regulariser)
     return replace(own, nodes=partition.nodes, samples=float(partition.sizes.mean()), held=node), network
+
+
+def network_of(options: Options) -> networks.Network:
+    """The network that the options describe."""
+    return networks.described(
+        options.topology, options.nodes, options.weights, options.fault or (), options.rounds, options.accelerate
+    )
 
 
 def text(options: Options, **methods: str | list[str]) -> str:

@@ -1,7 +1,8 @@
-"""The command `list`, which lists methods, topologies, data and engines."""
+"""The command `list`, which lists methods, topologies, faults, data and engines."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-Section = Literal["methods", "estimators", "fusions", "topologies", "data", "engines"]
+Section = Literal["methods", "estimators", "fusions", "topologies", "faults", "data", "engines"]
 
 
 @app.command(
@@ -33,7 +34,7 @@ def list_command(
         Section | None, typer.Argument(metavar="SECTION", help="All of them by default.", show_default=False)
     ] = None,
 ) -> int:
-    """List methods and their parts, topologies, data and engines, with citations."""
+    """List methods and their parts, topologies, faults, data and engines, with citations."""
     for index, name in enumerate([section] if section else SECTIONS):
         console.make().print(*[""] * (index > 0), SECTIONS[name](), sep="\n")
     return 0
@@ -74,6 +75,15 @@ def _topologies() -> Table:
     return shown
 
 
+def _faults() -> Table:
+    shown = console.table("fault", "numbers", "what")
+    for name, kind in networks.faults.FAULTS.items():
+        numbers = ", ".join(field.name for field in dataclasses.fields(kind))  # type: ignore[arg-type]
+        shown.add_row(name, numbers, (inspect.getdoc(kind) or "").splitlines()[0])
+    shown.caption = "As in --fault drop=0.1 --fault burst=0.1,0.5 --fault drop=0.1,one-way."
+    return shown
+
+
 def _data() -> Table:
     shown = console.table("data", "rows x features", "what", "source")
     for each in datasets.SETS.values():
@@ -93,6 +103,7 @@ SECTIONS: dict[Section, Callable[[], Table]] = {
     "estimators": _estimators,
     "fusions": _fusions,
     "topologies": _topologies,
+    "faults": _faults,
     "data": _data,
     "engines": _engines,
 }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from peerdescent import experiment, figures, methods, networks
+from peerdescent import experiment, figures, methods
 from peerdescent.cli import console
 from peerdescent.cli.options import with_options
 from peerdescent.errors import require_memory
@@ -28,10 +29,12 @@ app = typer.Typer()
 peerdescent network ring --nodes 20
 peerdescent network torus --nodes 64 --out torus.png
 peerdescent network star --weights metropolis --matrix > W.csv
+peerdescent network exponential --fault drop=0.1 --fault inactive=0.2
+peerdescent network random-matching --rounds 3
 
 Exit status: 0, 2 bad input.""",
 )
-@with_options("nodes", "weights")
+@with_options("nodes", "weights", "fault", "rounds", "accelerate")
 def network_command(
     topology: Annotated[str, typer.Argument(metavar="TOPOLOGY", help="See `list topologies`.", show_default=False)],
     out: Annotated[
@@ -48,7 +51,7 @@ def network_command(
         require_memory(
             f"{options.nodes:,} x {options.nodes:,} weights as text", 100 * options.nodes**2, "use fewer nodes"
         )
-    network = networks.Network(networks.topology.build(topology, options.nodes), options.weights)
+    network = experiment.network_of(replace(options, topology=topology))
     if out:
         figures.save(figures.drawing(network), out, force)
     if matrix:
@@ -74,9 +77,11 @@ def _facts(network: Network) -> Table:
     import numpy as np
 
     degrees, yes = np.atleast_2d(network.degree), {True: "yes", False: "no"}
+    interval = network.lam_interval
     rows = {
         "nodes": f"{network.n:,}",
-        "lambda": _rounded(network.lam),
+        "lambda": _rounded(network.lam)
+        + ("" if interval is None else f", estimated: {_rounded(interval[0])} to {_rounded(interval[1])}"),
         "spectral gap": _rounded(network.gap),
         "weights": network.rule,
         "degree min / mean / max": f"{degrees.min()} / {degrees.mean():.4g} / {degrees.max()}",
@@ -84,7 +89,13 @@ def _facts(network: Network) -> Table:
         "period": f"{network.period}",
         "symmetric W": yes[network.is_symmetric],
     }
-    if network.is_symmetric:
+    if network.graph is not None:
+        rows["graph"] = "drawn anew in every round"
+    if network.rounds > 1:
+        rows["rounds a mix"] = f"{network.rounds}{', accelerated' if network.momentum else ''}"
+    if network.faults:
+        rows["faults"] = ", ".join(map(str, network.faults))
+    if network.is_symmetric and network.graph is None:
         rows["smallest eigenvalue"] = _rounded(network.smallest_eigenvalue)
     shown = console.table(network.name, "")
     for name, value in rows.items():

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import Field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin
 
 import typer
 
@@ -37,7 +37,8 @@ def with_options(*chosen: str) -> Callable[[Command], Command]:
         @functools.wraps(command)
         def wrapper(**values: Any) -> int:
             flags = {f.name: values.pop(f.name) for f in shown}
-            given = experiment.located({name: value for name, value in flags.items() if value is not None})
+            flags = {name: tuple(value) if isinstance(value, list) else value for name, value in flags.items()}
+            given = experiment.located({name: value for name, value in flags.items() if value not in (None, ())})
             try:
                 return command(**values, given=given)
             except ValueError as error:
@@ -72,6 +73,8 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
         max=about["most"],
     )
     typed: Any = Literal.__getitem__(about["choices"]) if about["choices"] else str if about["parser"] else kind
+    if get_origin(kind) is tuple and not about["parser"]:
+        typed = list[str]
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[typed | None, info]
     )

@@ -36,7 +36,7 @@ def drawing(network: Network) -> Figure:
     """
     places = _places(network)
     width, height = np.ptp(places, axis=0) + 2 * MARGIN
-    turns = min(network.period, TURNS)
+    turns = min(len(network.examples), TURNS)
     columns = turns if turns <= 3 else math.ceil(turns / 2)
     size = 6.0 if turns == 1 else 3.6
     scale = min(3.0, size / max(width, height))
@@ -49,9 +49,11 @@ def drawing(network: Network) -> Figure:
         if turn < turns:
             _draw(axes, network, turn, places, scale)
             if turns > 1:
-                axes.set_title(f"t mod {network.period} = {turn}", fontsize=10)
+                drawn = f"a draw, t = {turn}" if network.graph is not None else f"t mod {network.period} = {turn}"
+                axes.set_title(drawn, fontsize=10)
     lam = network.lam if network.lam > 1e-12 else 0  # smaller values are rounding
-    figure.suptitle(f"{network.name}, n = {network.n}, {network.rule} weights, λ = {lam:.4g}", fontsize=12)
+    faults = "".join(f"{fault}, " for fault in network.faults)
+    figure.suptitle(f"{network.name}, n = {network.n}, {network.rule} weights, {faults}λ = {lam:.4g}", fontsize=12)
     return figure
 
 
@@ -69,7 +71,7 @@ def _places(network: Network) -> np.ndarray:
 
 
 def _draw(axes: Axes, network: Network, turn: int, places: np.ndarray, scale: float) -> None:
-    target, source = network.matrices[turn].nonzero()
+    target, source = network.examples[turn].nonzero()
     links = [(j, i) for j, i in zip(source.tolist(), target.tolist(), strict=True) if i != j]
     spacing = 0.5 if network.name in LATTICES else min(0.5, 2 * math.pi / network.n)
     diameter = min(20.0, 0.62 * spacing * scale * 72)

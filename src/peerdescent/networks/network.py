@@ -22,7 +22,8 @@ from scipy.sparse import csgraph
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from peerdescent.errors import require, require_memory, unknown, whole
-from peerdescent.networks.faults import Fault, source
+from peerdescent.networks import topology
+from peerdescent.networks.faults import Fault, parse, source
 from peerdescent.networks.random_graphs import RULES as RANDOM_RULES
 from peerdescent.networks.random_graphs import RandomGraph
 from peerdescent.networks.rounds import GRAPH, Rounds, by_link, matrix
@@ -269,6 +270,16 @@ class Network:
         return 1 - self.lam
 
     @cached_property
+    def examples(self) -> tuple[sparse.csr_array, ...]:
+        """The matrices to draw: those of the period, or three draws of a random graph."""
+        if self.graph is None:
+            return self.matrices
+        nodes, ends = self.n, np.stack(np.triu_indices(self.n, 1), axis=1)
+        links = Rounds(ends, np.zeros((1, len(ends), 2)), None, nodes, (), self.graph)
+        drawn = [matrix(links, links.at(np, 0, t, ()).weights(0)[1]) for t in range(3)]
+        return tuple(sparse.csr_array(W) for W in drawn)
+
+    @cached_property
     def neighbours(self) -> tuple[tuple[int, ...], ...]:
         """For each node, the other nodes it receives from at some step of the period."""
         union = sum(self.matrices[1:], self.matrices[0])
@@ -305,6 +316,23 @@ class Network:
             f"smallest_eigenvalue needs symmetric weights, and those of {self.name} are not: use an undirected graph",
         )
         return min(_smallest_eigenvalue(W, dense=self.n <= DENSE_UP_TO) for W in self._mixed)
+
+
+def described(
+    name: str,
+    nodes: int,
+    weights: str | None = None,
+    fault: Sequence[str] = (),
+    rounds: int = 1,
+    accelerate: bool = False,
+) -> Network:
+    """The network that words describe, as the command line and its TOML files have them.
+
+    >>> described("ring", 8, fault=["drop=0.1", "noise=0.01"])
+    Network(ring, n=8, lazy weights, drop=0.1, noise=0.01, lam=0.870)
+    """
+    faults = [parse(text) for text in fault]
+    return Network(topology.build(name, nodes), weights, faults=faults, rounds=rounds, accelerate=accelerate)
 
 
 def _ruled(graph: RandomGraph, rule: str | None) -> RandomGraph:

@@ -23,7 +23,7 @@ from peerdescent import __version__, figures
 from peerdescent.errors import require
 from peerdescent.files import write as write_file
 from peerdescent.methods import METHODS
-from peerdescent.networks import Network, topology
+from peerdescent.networks import described
 from peerdescent.report import findings, page
 from peerdescent.runs.bands import HORIZONTAL, VERTICAL
 from peerdescent.runs.statistics import deviation, mean
@@ -268,14 +268,16 @@ def _setting(folder: Path, runs: Sequence[Run]) -> dict[str, Any]:
 def _network(config: Mapping[str, Any], networks: Collection[str]) -> dict[str, str]:
     """The network of a configuration: its properties and a drawing, or a note that says why there is none."""
     try:
-        network = Network(topology.build(config["topology"], config["nodes"]), config.get("weights"))
+        words = {key: config[key] for key in ("weights", "fault", "rounds", "accelerate") if key in config}
+        network = described(config["topology"], config["nodes"], **words)
     except (KeyError, TypeError, ValueError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         return {"note": f"The network cannot be rebuilt from the configuration: {reason}."}
     if networks and str(network) not in networks:
         return {"note": "No run was made on the network of this configuration, so it is not drawn."}
     lam = f"λ = {network.lam if network.lam > 1e-12 else 0:.4g}"  # smaller values are rounding
-    facts = f"{network.name}, {network.n} nodes, {network.rule} weights, {lam}"
+    faults = "".join(f"{fault}, " for fault in network.faults)
+    facts = f"{network.name}, {network.n} nodes, {network.rule} weights, {faults}{lam}"
     if sum(W.nnz for W in network.matrices) > LINKS:
         return {"note": f"{facts}. It has too many links for a drawing."}
     drawn = io.StringIO()
