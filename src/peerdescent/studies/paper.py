@@ -151,7 +151,7 @@ def figure1(data: str = "a9a", scale: str = "quick", out: str | Path | None = No
     Returns:
         The table, the traces, and the smallest F found.
     """
-    return _begin("figure1", data, scale, out, **how).compared(COMPARED)
+    return begin("figure1", data, scale, out, **how).compared(COMPARED)
 
 
 def figure2(data: str = "a9a", scale: str = "quick", out: str | Path | None = None, **how: Unpack[How]) -> Study:
@@ -159,7 +159,7 @@ def figure2(data: str = "a9a", scale: str = "quick", out: str | Path | None = No
 
     Arguments and result are as for `figure1`.
     """
-    work = _begin("figure2", data, scale, out, **how).on(topology="complete")
+    work = begin("figure2", data, scale, out, **how).on(topology="complete")
     problem, network = work.experiment()
     selector = work.tuned(ALGORITHM_1, problem, network, "complete")
     traces = {}
@@ -177,7 +177,7 @@ def heterogeneity(
 
     Arguments are as for `figure1`. The result has one `Study` per partition, by name.
     """
-    work = _begin("heterogeneity", data, scale, out, **how)
+    work = begin("heterogeneity", data, scale, out, **how)
     return {
         name: replace(work.on(**partition), folder=work.folder / name).compared(EVERYONE)
         for name, partition in PARTITIONS.items()
@@ -194,7 +194,7 @@ def _rows(name: str) -> int | None:
     return DATA[name][0] if name in DATA and name != "a9a" else None
 
 
-def _begin(
+def begin(
     what: str,
     data: str,
     scale: str,
@@ -204,7 +204,7 @@ def _begin(
     data_dir: str | Path | None = None,
     progress: Any = None,
     note: Callable[[str], None] = _silent,
-) -> _Work:
+) -> Work:
     """The work of one figure, on the paper's exponential graph unless `on` changes that."""
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
@@ -217,11 +217,11 @@ def _begin(
     options = Options(
         data=data, data_dir=Path(data_dir) if data_dir else None, rows=_rows(data), nodes=NODES, data_seed=0
     )
-    return _Work(what, options, size, folder, progress, note)
+    return Work(what, options, size, folder, progress, note)
 
 
 @dataclass(frozen=True)
-class _Work:
+class Work:
     """The work of one figure: its options, how much is computed, the folder, and how progress is reported."""
 
     what: str
@@ -231,7 +231,7 @@ class _Work:
     progress: Any
     note: Callable[[str], None]
 
-    def on(self, **changes: Any) -> _Work:
+    def on(self, **changes: Any) -> Work:
         """The same with other options, such as another topology."""
         return replace(self, options=replace(self.options, **changes))
 
