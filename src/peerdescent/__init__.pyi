@@ -17,10 +17,13 @@ from .methods import fusions as fusions
 from .networks import Network as Network
 from .networks import faults as faults
 from .networks import topology as topology
+from .runs import Clock as Clock
 from .runs import Grid as Grid
 from .runs import Metric as Metric
 from .runs import Status as Status
 from .runs import Trace as Trace
+from .runs import clock as clock
+from .runs import clocks as clocks
 from .runs import metric as metric
 from .runs import run as run
 from .sweeps import sweep as sweep

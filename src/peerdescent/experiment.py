@@ -20,7 +20,7 @@ from typing import Any, get_args, get_type_hints
 
 import tomli_w
 
-from peerdescent import datasets, files, networks, problems
+from peerdescent import datasets, files, networks, problems, runs
 from peerdescent.engines import registry
 from peerdescent.errors import require, unknown
 
@@ -111,6 +111,7 @@ class Options:
     precision: int = _option(32, "Run", "Bits of a number.", choices=(32, 64))
     record: int = _option(100, "Run", "Number of points recorded.", least=1, most=10**6)
     grid: str = _option("even", "Run", "Spacing of those points.", choices=("even", "log"))
+    clock: str | None = _option(None, "Run", "Simulated seconds: datacentre, campus, continent, phones or a TOML file.")
     skip_stationarity: bool = _option(False, "Run", "Leave that column empty, for cheaper records.")
     out: Path | None = _option(None, "Output", "Folder for files and figures; replaces what a run left there.")  # noqa: RUF009
     force: bool = _option(False, "Output", "Use that folder also if it has files of others in it.")
@@ -179,6 +180,8 @@ def located(values: Mapping[str, Any]) -> dict[str, Any]:
         found["data_dir"] = folder
     if found.get("data") not in datasets.SETS and path.is_file():
         found["data"] = str(path)
+    if "clock" in found and (file := Path(found["clock"]).expanduser().absolute()).is_file():
+        found["clock"] = str(file)
     return found
 
 
@@ -251,6 +254,11 @@ def network_of(options: Options) -> networks.Network:
     return networks.described(
         options.topology, options.nodes, options.weights, options.fault or (), options.rounds, options.accelerate
     )
+
+
+def clock(options: Options) -> runs.Clock | None:
+    """The clock that the options name, if they do."""
+    return None if options.clock is None else runs.clocks.read(options.clock)
 
 
 def text(options: Options, **methods: str | list[str]) -> str:

@@ -99,7 +99,7 @@ def result(form: str, frame: pd.DataFrame, layout: Callable[[pd.DataFrame, int],
 def trace(frame: pd.DataFrame, width: int, own: Sequence[Metric] = ()) -> Table:
     """A table of about ten records of a trace."""
     chosen = sorted({round(i * (len(frame) - 1) / ROWS) for i in range(ROWS + 1)})
-    columns = [str(c) for c in frame.columns if c not in ("stationarity", "tracking")]
+    columns = [str(c) for c in frame.columns if c not in {"stationarity", "tracking", *_empty(frame)}]
     shown = table(*columns, numbers=columns, gap=_gap(width))
     for row in frame.iloc[chosen].to_dict("records"):
         shown.add_row(*(cell(c, row[c], own) for c in columns))
@@ -108,7 +108,8 @@ def trace(frame: pd.DataFrame, width: int, own: Sequence[Metric] = ()) -> Table:
 
 def comparison(frame: pd.DataFrame, width: int) -> Table:
     """A table with one row per method; the smallest loss of those that are done is marked."""
-    left_out = {"step", "tracking", "compile_seconds", *(c for c, least in WIDE.items() if width < least)}
+    narrow = [c for c, least in WIDE.items() if width < least]
+    left_out = {"step", "tracking", "compile_seconds", *_empty(frame), *narrow}
     columns = [str(c) for c in frame.columns if c not in left_out]
     shown = table(*columns, numbers=columns[1:-1], gap=_gap(width))
     from peerdescent.runs.statistics import ranking
@@ -122,6 +123,11 @@ def comparison(frame: pd.DataFrame, width: int) -> Table:
     more = "" if width >= max(WIDE.values()) else "; more columns on a wider terminal, or by --format csv"
     shown.caption = f"* smallest loss{more}"
     return shown
+
+
+def _empty(frame: pd.DataFrame) -> list[str]:
+    """The column of simulated seconds, if no run has a clock."""
+    return ["clock"] if "clock" in frame and frame["clock"].isna().all() else []
 
 
 def plain(frame: pd.DataFrame, width: int) -> Table:

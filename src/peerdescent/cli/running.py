@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from peerdescent.networks import Network
     from peerdescent.problems import Problem
-    from peerdescent.runs import Trace
+    from peerdescent.runs import Clock, Trace
 
 RESUMABLE = ("epochs", "steps", "record", "grid", "skip_stationarity", "out", "force", "format", "quiet")
 """Options that may differ when a run is continued."""
@@ -81,13 +81,14 @@ def run_command(
     require(selector is not None, "no method: name one, as in peerdescent run gt-hsgd (see peerdescent list methods)")
     assert selector is not None
     options = experiment.settle(file, given)
+    clock = experiment.clock(options)
     peerdescent.methods.parse(selector)
     options, process = _connect(options)
     out = folder(options) if process == 0 else None
     if out:
         _check_alike(out, "method")
     problem, network = _build(options, process)
-    trace = _run(selector, options, problem, network, options.out, process, resume)
+    trace = _run(selector, options, problem, network, clock, options.out, process, resume)
     if out:
         with signals.writing():
             _write(out, selector, trace)
@@ -127,6 +128,7 @@ def compare_command(
     chosen = [selector.strip() for selector in methods or written]
     require(len(chosen) >= 2, "compare needs two methods or more: name them, as in compare dsgd gt-hsgd")
     options = experiment.settle(file, given)
+    clock = experiment.clock(options)
     parsed = [peerdescent.methods.parse(selector) for selector in chosen]
     names = [str(method) for method in parsed]
     for index, selector in enumerate(chosen):
@@ -149,7 +151,7 @@ def compare_command(
         try:
             if out and place:
                 files.claim(place)
-            traces[selector] = trace = _run(selector, options, problem, network, place, process, resume)
+            traces[selector] = trace = _run(selector, options, problem, network, clock, place, process, resume)
         except KeyboardInterrupt:  # during compilation, so there is no trace
             interrupted = True
             break
@@ -209,6 +211,7 @@ def _run(
     options: Options,
     problem: Problem,
     network: Network,
+    clock: Clock | None,
     place: Path | None,
     process: int,
     resume: bool,
@@ -229,6 +232,7 @@ def _run(
             record=peerdescent.Grid(options.record, options.grid, not options.skip_stationarity),
             progress=console.Compiled(spinner) if spinner else False,
             checkpoint=checkpoint,
+            clock=clock,
         )
     if before and trace.steps == before:
         _note(options, f"nothing to resume: {selector} has all of its {before:,} steps")

@@ -28,8 +28,8 @@ MARKS = 8  # the most markers of a line
 def comparison(traces: Mapping[str, Trace]) -> Figure:
     """Four panels with one line per trace: loss, gradient norm and consensus error by epochs, and loss by bytes.
 
-    Metrics of your own that all traces have follow, in panels by epochs. If a trace has no epochs (an infinite stream
-    of samples), steps take their place. The axes are as in `curves`.
+    If all traces have a clock, the loss by simulated seconds follows. Metrics of your own that all traces have follow,
+    in panels by epochs. If a trace has no epochs (an infinite stream of samples), steps take their place. The axes are as in `curves`.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -40,6 +40,8 @@ def comparison(traces: Mapping[str, Trace]) -> Figure:
     require(len(traces) > 0, "no traces to compare: give at least one")
     time = "step" if any(trace.table["epoch"].isna().any() for trace in traces.values()) else "epoch"
     panels = [(time, "loss"), (time, "grad_norm"), (time, "consensus"), ("bytes", "loss")]
+    if all("clock" in trace.table and trace.table["clock"].notna().any() for trace in traces.values()):
+        panels.append(("clock", "loss"))
     owned = [[own.name for own in trace.metrics] for trace in traces.values()]
     panels += [(time, name) for name in owned[0] if all(name in names for names in owned)]
     return curves({name: [trace] for name, trace in traces.items()}, panels, title=_title(traces))
@@ -62,9 +64,9 @@ def curves(
 
     Args:
         groups: The traces of each line, by the line's name.
-        panels: The axes (horizontal, vertical) of each panel. Horizontal is "step", "epoch", "rounds", "bytes" or
-            "seconds"; vertical is "loss", "gap" (loss - `optimum`), "grad_norm", "stationarity", "consensus" or a
-            metric of your own.
+        panels: The axes (horizontal, vertical) of each panel. Horizontal is "step", "epoch", "rounds", "bytes",
+            "seconds" or "clock"; vertical is "loss", "gap" (loss - `optimum`), "grad_norm", "stationarity",
+            "consensus" or a metric of your own.
         optimum: The smallest possible loss, for gaps.
         title: The title of the figure.
 

@@ -179,7 +179,8 @@ def _ends(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, A
     problems = _problems(groups)
     winners = [findings.best(group for group in groups if group.problem == problem) for problem in problems]
     shown = [VERTICAL["loss"], VERTICAL["grad_norm"], *(m for name, m in metrics.items() if name not in VERTICAL)]
-    spent = [metric for name, metric in HORIZONTAL.items() if name != "step"]
+    timed = any(np.isfinite(group.final("clock")).any() for group in groups)
+    spent = [metric for name, metric in HORIZONTAL.items() if name not in ("step", *["clock"] * (not timed))]
 
     def rank(group: Group) -> tuple[int, bool, float]:
         loss = float(mean(group.final("loss")))

@@ -220,7 +220,7 @@ def _told_apart(names: list[str], facts: list[dict[str, Any]]) -> list[str]:
 
 def _of_problem(run: Run) -> dict[str, Any]:
     """What defines the problem of a run."""
-    others = ("method", "computes", "network", "weights", "precision", "engine", "x_0", "steps")
+    others = ("method", "computes", "network", "weights", "precision", "engine", "x_0", "steps", "clock")
     return {name: value for name, value in run.experiment.items() if name not in others}
 
 

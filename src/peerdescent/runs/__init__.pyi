@@ -1,4 +1,7 @@
 from . import checkpoint as checkpoint
+from . import clocks as clocks
+from .clocks import Clock as Clock
+from .clocks import clock as clock
 from .loop import run as run
 from .metrics import METRICS as METRICS
 from .metrics import Metric as Metric

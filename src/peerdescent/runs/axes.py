@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Across = Literal["epoch", "rounds", "bytes", "seconds", "step"]
+Across = Literal["epoch", "rounds", "bytes", "seconds", "clock", "step"]
 """The columns for the horizontal axis."""
 UP = ("loss", "gap", "grad_norm", "stationarity", "consensus")
 """The columns for the vertical axis, besides a user's own metrics."""

@@ -24,6 +24,7 @@ from peerdescent.networks.network import Network
 from peerdescent.problems.definition import digest
 from peerdescent.problems.problem import Problem
 from peerdescent.runs.checks import check, check_seed, matrix_precision, starting_point, total_steps
+from peerdescent.runs.clocks import Clock
 from peerdescent.runs.costs import Books, Costs
 from peerdescent.runs.metrics import Metric, own_metrics
 from peerdescent.runs.output import visited
@@ -50,6 +51,7 @@ def run(
     progress: Any = None,
     resume: Trace | str | Path | None = None,
     checkpoint: str | Path | None = None,
+    clock: Clock | None = None,
 ) -> Trace:
     """Run a method on a problem over a network.
 
@@ -74,6 +76,7 @@ def run(
         checkpoint: A folder for the checkpoints of this process, written at records, and between them if they are far
             apart, as long as that takes less than 1.5 % of the time. The run continues from the newest valid
             checkpoint there that all processes of the run have, or from `resume` if that has more steps.
+        clock: A `peer.clock(...)`, whose simulated seconds are the column `clock`. A run is resumed with the same one.
 
     Returns:
         The trace: `trace.table`, `trace.x`, `trace.x_mean`, `trace.x_tilde`, `trace.status`.
@@ -93,6 +96,11 @@ def run(
     costs = Costs.of(method, problem, network)
     total = total_steps(costs, problem, steps, epochs)
     grid = recording_steps(record, total, costs if epochs is not None else None)
+    require(
+        clock is None or isinstance(clock, Clock),
+        f"clock is a {type(clock).__name__}: give a clock, as peer.clock('campus') or peer.clock(latency=0.01)",
+    )
+    hand = None if clock is None else clock.started(method, problem, network, seed, dtype.itemsize)
     folder = None if checkpoint is None else Path(checkpoint)
     earlier = Trace.load(resume) if isinstance(resume, str | Path) else resume
     if earlier is not None:
@@ -116,12 +124,15 @@ def run(
                 "computes": definition(method),
                 "weights": digest(network.arrays),
                 "x_0": digest(start.astype(float)),
+                **({} if clock is None else {"clock": str(clock)}),
             },
         )
         machine = registry.engine_class(engine)(method, problem, network, seed, dtype)
         stationarity = record.stationarity if isinstance(record, Grid) else True
         books, message = Books(costs, network, seed), network.message_bytes(problem.dimension, dtype.itemsize)
         recorder = Recorder(machine, problem, books, message, start, identity, own, stationarity, total)
+        if hand is not None:
+            recorder.clock = hand.at
         agree(_facts(identity, machine.packages, grid), machine.gather)
         known = recorder.known(earlier, folder)
         require(

@@ -39,6 +39,7 @@ class Snapshot:
     rounds: float
     bytes: float
     seconds: float
+    clock: float = math.nan
 
 
 class Cost(IntEnum):
@@ -186,6 +187,7 @@ METRICS: Mapping[str, Metric] = {
         Metric("bytes", "sent by a node, on average", "bytes sent by a node, on average", format="B",
                function=lambda seen: seen.bytes),
         Metric("seconds", "seconds", "seconds", format=".2f", function=lambda seen: seen.seconds),
+        Metric("clock", "simulated seconds", "simulated seconds", format=".4g", function=lambda seen: seen.clock),
     )
 }  # fmt: skip
 """The columns of every trace, in their order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -57,6 +58,8 @@ class Recorder:
         self.at_nodes = any(one.cost == Cost.nodes for one in self.metrics)
         self.last = Record([], x0, x0[0], None)
         self.at = Position(0, None, x0[0], 0.0)
+        self.clock: Callable[[int], float] = lambda step: math.nan
+        """The simulated seconds at a step."""
 
     @property
     def loss(self) -> float:
@@ -130,8 +133,8 @@ class Recorder:
     def _check_same(self, trace: Trace) -> None:
         # What is made of several facts comes last, so that the message names the fact.
         own, earlier = (_in_order(one) for one in (self.identity, trace.identity))
-        for name, mine in own.items():
-            theirs = earlier.get(name)
+        for name in dict.fromkeys([*own, *(["clock"] if "clock" in earlier else [])]):
+            mine, theirs = own.get(name), earlier.get(name)
             require(
                 mine == theirs,
                 f"cannot resume: {name} is {mine!r} here and was {theirs!r} in the earlier run; give another folder",
@@ -185,6 +188,7 @@ class Recorder:
                 rounds=rounds,
                 bytes=vectors * self.message,
                 seconds=seconds,
+                clock=self.clock(step),
             )
             row = dict.fromkeys(self._columns, float("nan")) | measure(self.metrics, seen)
         self.last = Record([*self.last.rows, row], x, x_tilde, state)

@@ -77,10 +77,10 @@ class Trace:
     """The result of a run: the table of records, the last recorded iterates, and the status.
 
     `table` has one row per record, with the columns step, epoch, loss, grad_norm, stationarity, consensus, tracking,
-    gradients, rounds, bytes and seconds, and one for each of the user's own `metrics`. `x` (n, p) are the iterates of
-    the last row. `x_tilde` (p,) is the output of Algorithm 1, uniform over all nodes and steps. `message` says where a
-    run diverged. `seconds` exclude `compile_seconds`. A run that was interrupted between two records has the `position`
-    from which it continues; other runs continue from `state`.
+    gradients, rounds, bytes, seconds and clock (empty without one), and one for each of the user's own `metrics`. `x`
+    (n, p) are the iterates of the last row. `x_tilde` (p,) is the output of Algorithm 1, uniform over all nodes and
+    steps. `message` says where a run diverged. `seconds` exclude `compile_seconds`. A run that was interrupted between
+    two records has the `position` from which it continues; other runs continue from `state`.
     """
 
     table: pd.DataFrame
