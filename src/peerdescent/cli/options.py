@@ -21,7 +21,7 @@ from peerdescent.experiment import KINDS, Options
 Command = Callable[..., int]
 HELD = ExitStack()
 """The folders that a command works in, as the only process, until it ends."""
-METAVARS = {bool: "", int: "<int>", float: "<float>", Path: "<dir>"}
+METAVARS = {tuple[str, ...]: "NAME=NUMBER", bool: "", int: "<int>", float: "<float>", Path: "<dir>"}
 """How the help page shows a type; typer would show `<bool>`, `<int range>`, `<float range>` and `<path>`."""
 
 

@@ -18,7 +18,9 @@ from peerdescent.cli.tuning import Finalists
 if TYPE_CHECKING:
     import pandas as pd
 
-Study = Literal["lambda", "table1", "table2", "figure1", "figure2", "heterogeneity", "speedup", "topology", "all"]
+Study = Literal[
+    "lambda", "table1", "table2", "figure1", "figure2", "heterogeneity", "speedup", "topology", "faults", "clock", "all"
+]
 
 app = typer.Typer()
 
@@ -33,6 +35,8 @@ peerdescent reproduce figure1 --data covertype --scale full      # the paper's g
 peerdescent reproduce heterogeneity --data digits --scale tiny
 peerdescent reproduce table1 --nodes 100 --lam 0.9 --epsilon 1e-4
 peerdescent reproduce speedup --spread 1 --out runs/speedup
+peerdescent reproduce faults --data a9a                          # which method survives what
+peerdescent reproduce clock --data a9a                           # when fewer rounds beat fewer gradients
 
 Scales: quick tunes on the medium grid (figure1 on a9a: some minutes on two cores), full on the paper's, tiny is a \
 test; speedup and topology have more seeds and longer runs in full.
@@ -93,14 +97,16 @@ def reproduce_command(
         base = out or Path("runs")
         found = _available(options.data_dir)
         jobs = [(figure, name, base / f"{figure}-{name}") for name in found for figure in ("figure1", "figure2")]
-        jobs.append(("heterogeneity", data, base / f"heterogeneity-{data}"))
-    elif study in ("figure1", "figure2", "heterogeneity"):
+        jobs += [(name, data, base / f"{name}-{data}") for name in ("heterogeneity", "faults", "clock")]
+    elif study in ("figure1", "figure2", "heterogeneity", "faults", "clock"):
         jobs = [(study, data, out)]
     for name, source, place in jobs:
         how = {"tuning": tuning, "finalists": finalists, "data_dir": options.data_dir, **common}
-        done = getattr(studies.paper, name)(source, out=place, **how)
+        beyond = {"faults": studies.faults.faults, "clock": studies.faults.latency}
+        done = (beyond.get(name) or getattr(studies.paper, name))(source, out=place, **how)
         parts = done if isinstance(done, dict) else {"": done}
-        tables = [one.table.assign(partition=part) if part else one.table for part, one in parts.items()]
+        column = "fault" if name == "faults" else "partition"
+        tables = [one.table.assign(**{column: part}) if part else one.table for part, one in parts.items()]
         show(pd.concat(tables, ignore_index=True))
     return 0
 

@@ -1,5 +1,6 @@
 from . import theory as theory
 from .heatmaps import heatmap as heatmap
+from .latency import latencies as latencies
 from .lines import comparison as comparison
 from .lines import curves as curves
 from .networks import drawing as drawing

@@ -29,7 +29,8 @@ def comparison(traces: Mapping[str, Trace]) -> Figure:
     """Four panels with one line per trace: loss, gradient norm and consensus error by epochs, and loss by bytes.
 
     If all traces have a clock, the loss by simulated seconds follows. Metrics of your own that all traces have follow,
-    in panels by epochs. If a trace has no epochs (an infinite stream of samples), steps take their place. The axes are as in `curves`.
+    in panels by epochs. If a trace has no epochs (an infinite stream of samples), steps take their place. The axes are
+    as in `curves`.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))

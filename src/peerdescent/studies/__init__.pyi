@@ -1,2 +1,3 @@
+from . import faults as faults
 from . import gradients as gradients
 from . import paper as paper

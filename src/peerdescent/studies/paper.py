@@ -25,6 +25,7 @@ from peerdescent.networks.network import Network
 from peerdescent.problems.definition import digest
 from peerdescent.problems.minimise import optimum
 from peerdescent.problems.problem import Problem
+from peerdescent.runs.clocks import Clock
 from peerdescent.runs.loop import run
 from peerdescent.runs.schedule import Grid
 from peerdescent.runs.statistics import deviation, mean
@@ -262,11 +263,14 @@ class Work:
             progress=self.progress, out=folder,
         )  # fmt: skip
         self.note(f"best of {len(found.table):,}: {found.selector}, loss {found.loss:.6f}")
-        map_of = figures.heatmap(found.table, *_axes(found.selector, found.table))
-        figures.save(map_of, folder / "heatmap.png", force=True)
+        axes = _axes(found.selector, found.table)
+        if axes is not None:
+            figures.save(figures.heatmap(found.table, *axes), folder / "heatmap.png", force=True)
         return found.selector
 
-    def runs(self, selector: str, problem: Problem, network: Network, label: str) -> list[Trace]:
+    def runs(
+        self, selector: str, problem: Problem, network: Network, label: str, clock: Clock | None = None
+    ) -> list[Trace]:
         """One run per seed, none of them the seed of the tuning; finished runs in the folder are read."""
         found, length = [], self.scale.length
         self.note(f"running {selector} on {network.name}, {self.scale.seeds} seeds, {length:g} epochs")
@@ -275,7 +279,7 @@ class Work:
             trace = run(
                 parse(selector), problem, network, epochs=length, seed=seed,
                 record=Grid(options.record, stationarity=False), progress=self.progress,
-                checkpoint=place / "checkpoint",
+                checkpoint=place / "checkpoint", clock=clock,
             )  # fmt: skip
             if trace.status == Status.interrupted:
                 raise KeyboardInterrupt
@@ -287,7 +291,7 @@ class Work:
     def finished(self, traces: dict[str, list[Trace]], selectors: Mapping[str, str], problem: Problem) -> Study:
         """Write the table, the figures and the report."""
         what, folder, length = self.what, self.folder, self.scale.length
-        best = _optimum(problem, self.scale.starts, folder, self.note)
+        best = smallest(problem, self.scale.starts, folder, self.note)
         rows = []
         for label, own in traces.items():
             row: dict[str, Any] = {"line": label, "method": selectors[label], "seeds": len(own)}
@@ -321,16 +325,16 @@ def _loss_at(trace: Trace, epoch: float) -> float:
     return float(trace.table["loss"].iloc[(epochs - epoch).abs().argmin()])
 
 
-def _axes(selector: str, table: pd.DataFrame) -> tuple[str, str]:
-    """The axes of a tuning's heat map: the step size, and the first other parameter that varies in the table."""
+def _axes(selector: str, table: pd.DataFrame) -> tuple[str, str] | None:
+    """The axes of a tuning's heat map: the step size, and the first other parameter that varies, if one does."""
     method = parse(selector)
     step = method.step_size
     assert step is not None  # all named methods have one
     others = [name for name in method.parameters if name != step and name in table and table[name].nunique() > 1]
-    return step, others[0]
+    return (step, others[0]) if others else None
 
 
-def _optimum(problem: Problem, starts: int, folder: Path, note: Callable[[str], None]) -> float:
+def smallest(problem: Problem, starts: int, folder: Path, note: Callable[[str], None]) -> float:
     """The smallest F that L-BFGS finds; computed once per folder."""
 
     def compute() -> dict[str, Any]:
