@@ -119,7 +119,7 @@ def _gaps(traces: Sequence[Trace], best: float) -> list[float]:
 
 
 def latency(data: str = "a9a", scale: str = "quick", out: str | Path | None = None, **how: Unpack[How]) -> Study:
-    """The simulated time to a target loss as latency grows, for methods of one round or two, and batches of three sizes.
+    """The simulated time to a target loss as latency grows, for methods of one round or two, and three batch sizes.
 
     dsgd (one round a step), gt-dsgd and gt-hsgd (two) are tuned for each of the batches 1, 8 and 64: a larger batch has
     fewer rounds for as many gradients. One gradient takes a microsecond. The clock is applied to the finished runs,
