@@ -15,9 +15,10 @@ from small import assert_close, small_logistic
 
 def test_the_outline_of_gt_hsgd():
     found = outline(peer.methods.gt_hsgd(batch=4, initial_batch=32))
-    assert found.start == [Drawn(0, 32), Gradient(0, 0, Drawn(0, 32)), Mix(), Mix()]
+    assert found.start == [Drawn(0, 32), Gradient(0, 0, Drawn(0, 32)), Mix(0), Mix(1)]
     # One sample at x_t (leaf 0) and at x_{t-1} (leaf 1), then y and x are mixed.
-    assert found.step == [Drawn(0, 4), Gradient(0, 0, Drawn(0, 4)), Gradient(1, 1, Drawn(0, 4)), Mix(), Mix()]
+    assert found.step == [Drawn(0, 4), Gradient(0, 0, Drawn(0, 4)), Gradient(1, 1, Drawn(0, 4)), Mix(0), Mix(1)]
+    assert found.rounds == (0, 1)
     assert found.requests == ((0, 4),)
     assert found.aliases == (0, 1, 2, 3, 2)
     assert found.slots == 2

@@ -95,7 +95,7 @@ def test_steps_are_pure(estimator, fusion, problems):
         for t in range(1, 5):
             before = jax.tree.map(np.copy, state)
             jax.tree.map(lambda leaf: leaf.setflags(write=False), state)
-            once, twice = (method.step(state, debug.Net(engine, t)) for _ in range(2))
+            once, twice = (method.step(state, debug.Net(engine, t, ())) for _ in range(2))
             for left, right in zip(jax.tree.leaves(once), jax.tree.leaves(twice), strict=True):
                 assert np.array_equal(left, right)
             for left, right in zip(jax.tree.leaves(before), jax.tree.leaves(state), strict=True):
@@ -104,7 +104,7 @@ def test_steps_are_pure(estimator, fusion, problems):
 
 
 class Tensors:
-    """The six verbs in plain NumPy, without JAX, with one quadratic shared by all nodes."""
+    """The seven verbs in plain NumPy, without JAX, with one quadratic shared by all nodes."""
 
     def __init__(self, w, t):
         self.w, self.t = w, t
@@ -124,6 +124,9 @@ class Tensors:
     def disagree(self, x):
         return x - self.w @ x
 
+    def push(self, x):
+        return self.w @ x
+
     def every(self, period, then, otherwise):
         return then() if self.t % period == 0 else otherwise()
 
@@ -140,7 +143,7 @@ def test_the_same_text_runs_over_plain_numpy(estimator, fusion):
 
 
 def test_methods_import_no_framework():
-    """Methods are arithmetic and six verbs: their modules import no framework."""
+    """Methods are arithmetic and seven verbs: their modules import no framework."""
     for path in (Path(peer.__file__).parent / "methods").glob("*.py"):
         tree = ast.parse(path.read_text())
         imported = {

@@ -9,7 +9,7 @@ import pytest
 
 import peerdescent as peer
 from peerdescent.methods.estimators import ESTIMATORS, hybrid, sgd, spider
-from peerdescent.methods.fusions import FUSIONS, consensus, exact_diffusion, tracking
+from peerdescent.methods.fusions import FUSIONS, consensus, exact_diffusion, push_pull, tracking
 from small import PROBLEMS, assert_close, drawn, small_logistic, small_quadratic, states
 
 ring = peer.Network(peer.topology.ring(6))
@@ -107,6 +107,32 @@ def test_one_node_is_the_method_of_one_machine(estimator, fusion):
         assert_close(state.x, plain.x, 1e-11)
         x = state.x
     assert np.abs(x).max() > 0.01
+
+
+@pytest.mark.parametrize("network", [ring, directed, one_peer], ids=["ring", "directed", "one-peer"])
+def test_push_pull_with_doubly_stochastic_weights(network):
+    """x_{t+1} = W(x_t - alpha y_t), y_{t+1} = W y_t + v_{t+1} - v_t, y_0 = v_0, without any code of the methods."""
+    problem, steps = small_logistic(), 60
+    rows = np.asarray(problem.data.rows, dtype=float)
+    chosen = drawn(0, *rows.shape[:2], 2, steps)
+
+    def v(x, t):
+        own = np.take_along_axis(rows, chosen[t][:, :, None], axis=1)
+        slopes = 1 / (1 + np.exp(np.einsum("ibp,ip->ib", own, x)))
+        return -(slopes[:, :, None] * own).mean(axis=1) + 1e-4 * 2 * x / (1 + x**2) ** 2
+
+    W = network.W if network.period > 1 else [network.W]
+    x = np.zeros((6, problem.dimension))
+    y = last = v(x, 0)
+    for t, state in enumerate(states(peer.compose(sgd(2), push_pull(0.3)), problem, network, steps)):
+        if t > 0:
+            now = v(x, t)
+            y, last = W[t % len(W)] @ y + now - last, now
+        x = W[t % len(W)] @ (x - 0.3 * y)
+        assert_close(state.fusion.y, y)
+        assert_close(state.x, x)
+        assert_close(y.mean(axis=0), last.mean(axis=0), 1e-11)
+    assert np.abs(y - last).max() > 1e-6
 
 
 def test_sarah_correction_is_not_zero():

@@ -22,6 +22,7 @@ SIGNATURES = {
     "d-spider-sfo": ["alpha", "period", "batch", "large_batch"],
     "gt-sarah": ["alpha", "period", "batch"],
     "gt-hsgd": ["alpha", "beta", "batch", "initial_batch"],
+    "push-pull": ["alpha", "batch"],
 }
 PARTS = {
     "dsgd": ("sgd", "consensus"),
@@ -32,6 +33,7 @@ PARTS = {
     "d-spider-sfo": ("spider", "exact_diffusion"),
     "gt-sarah": ("spider", "tracking"),
     "gt-hsgd": ("hybrid", "tracking"),
+    "push-pull": ("sgd", "push_pull"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -15,10 +16,12 @@ NODES, STEPS, STRENGTH = 6, 200, 0.01
 class Nodes:
     """Arithmetic node by node: the oracle of non-convex logistic regression, and the sum over neighbours."""
 
-    def __init__(self, problem, w, seed):
+    def __init__(self, problem, network, seed):
+        w = network.W
         self.rows, self.n = np.asarray(problem.data.rows, dtype=float), problem.nodes
         self.ws = w if w.ndim == 3 else [w]
-        self.w = self.ws[0]
+        self.bs = self.ws if network.pushed is None else [network.pushed.toarray()]
+        self.w, self.b = self.ws[0], self.bs[0]
         self.p, self.m, self.seed = problem.dimension, self.rows.shape[1], seed
 
     def zeros(self):
@@ -42,6 +45,9 @@ class Nodes:
 
     def mix(self, x):
         return [sum(self.w[i, j] * x[j] for j in range(self.n)) for i in range(self.n)]
+
+    def push(self, x):
+        return [sum(self.b[i, j] * x[j] for j in range(self.n)) for i in range(self.n)]
 
     def combine(self, function, *vectors):
         return [function(*parts) for parts in zip(*vectors, strict=True)]
@@ -67,8 +73,8 @@ def naive(name, q, nodes, steps=STEPS):
     """x_0, ..., x_T by the formulas of the named method with parameters q."""
     x, v, y, u = [nodes.zeros()], [], [nodes.zeros()], [nodes.zeros()]
     for t in range(steps):
-        nodes.w = nodes.ws[t % len(nodes.ws)]
-        if name in ("dsgd", "d2", "gt-dsgd", "d-pd-sgd"):
+        nodes.w, nodes.b = nodes.ws[t % len(nodes.ws)], nodes.bs[t % len(nodes.bs)]
+        if name in ("dsgd", "d2", "gt-dsgd", "d-pd-sgd", "push-pull"):
             v.append(sgd(nodes, x, t, q["batch"]))
         elif name == "gt-hsgd":
             first = t == 0
@@ -91,6 +97,12 @@ def naive(name, q, nodes, steps=STEPS):
                 x.append(nodes.mix(inner))
         elif name in ("gt-dsgd", "gt-sarah", "gt-hsgd"):
             y.append(nodes.mix(nodes.combine(lambda a, b, c: a + b - c, y[t], v[t], before)))
+            x.append(nodes.mix(nodes.combine(lambda z, a: z - q["alpha"] * a, x[t], y[t + 1])))
+        elif name == "push-pull":
+            if t == 0:
+                y.append(v[0])
+            else:
+                y.append(nodes.combine(lambda a, b, c: a + b - c, nodes.push(y[t]), v[t], before))
             x.append(nodes.mix(nodes.combine(lambda z, a: z - q["alpha"] * a, x[t], y[t + 1])))
         elif name == "d-get":
             y.append(nodes.combine(lambda a, b, c: a + b - c, nodes.mix(y[t]), v[t], before))
@@ -115,6 +127,7 @@ PARAMETERS = {
     "d-spider-sfo": {"alpha": 0.2, "period": 7, "batch": 2, "large_batch": 5},
     "gt-sarah": {"alpha": 0.2, "period": 7, "batch": 2},
     "gt-hsgd": {"alpha": 0.3, "beta": 0.1, "batch": 2, "initial_batch": 5},
+    "push-pull": {"alpha": 0.3, "batch": 2},
 }
 NETWORKS = {
     "ring": peer.Network(peer.topology.ring(NODES)),
@@ -135,7 +148,20 @@ def test_method_equals_naive_loops(name, topology):
         return
     # Exact diffusion needs a constant W. With another its iterates grow, so compare while they are of size one.
     steps = 20 if topology == "time-varying" and name in ("d2", "d-spider-sfo") else STEPS
-    expected = naive(name, PARAMETERS[name], Nodes(problem, network.W, seed=5), steps)
+    assert_equals_naive_loops(name, method, problem, network, steps)
+
+
+def test_push_pull_on_an_unbalanced_graph_equals_naive_loops():
+    """There A and B differ, and neither is doubly stochastic."""
+    graph = nx.DiGraph([*((i, (i + 1) % NODES) for i in range(NODES)), (0, 3), (0, 2), (4, 1)])
+    problem, network = small_logistic(NODES, strength=STRENGTH), peer.Network(graph, "push-pull")
+    assert np.abs(network.W - network.pushed.toarray()).max() > 0.1
+    method = peer.methods.push_pull(**PARAMETERS["push-pull"])
+    assert_equals_naive_loops("push-pull", method, problem, network, STEPS)
+
+
+def assert_equals_naive_loops(name, method, problem, network, steps):
+    expected = naive(name, PARAMETERS[name], Nodes(problem, network, seed=5), steps)
     actual = [state.x for state in states(method, problem, network, steps, seed=5)]
     for t in range(len(expected) - 1):
         assert_close(actual[t], expected[t + 1])
@@ -147,7 +173,7 @@ def test_run_ends_where_the_loops_end(name):
     problem, network = small_logistic(NODES, strength=STRENGTH), NETWORKS["ring"]
     method = peer.methods.METHODS[name].build(**PARAMETERS[name])
     trace = peer.run(method, problem, network, steps=STEPS, seed=5, precision=64, record=7)
-    assert_close(trace.x, naive(name, PARAMETERS[name], Nodes(problem, network.W, seed=5))[-1])
+    assert_close(trace.x, naive(name, PARAMETERS[name], Nodes(problem, network, seed=5))[-1])
 
 
 def test_named_methods_are_all_here():

@@ -16,6 +16,8 @@ from peerdescent.networks import network as module
 from peerdescent.networks import topology
 from peerdescent.networks.network import RULES, Network
 
+DOUBLY_STOCHASTIC = [rule for rule in RULES if rule != "push-pull"]
+
 HALF = np.full((2, 2), 0.5)
 SWAP = np.array([[0.0, 1.0], [1.0, 0.0]])
 
@@ -31,7 +33,8 @@ def matrix_by_loop(graph, rule):
     W = np.zeros((n, n))
     for i, j in graph.to_directed().edges:
         larger = max(d[i], d[j])
-        W[i, j] = {"lazy": 1 / (2 * larger), "metropolis": 1 / (1 + larger), "equal": 1 / (1 + max(d.values()))}[rule]
+        shares = {"lazy": 2 * larger, "metropolis": 1 + larger, "equal": 1 + max(d.values()), "push-pull": 1 + d[i]}
+        W[i, j] = 1 / shares[rule]
     for i in range(n):
         W[i, i] = 1 - W[i].sum()
     return W
@@ -59,6 +62,9 @@ def test_the_rules_differ_where_degrees_do():
     assert [W["lazy"][0, 1], W["lazy"][3, 4], W["lazy"][4, 5]] == pytest.approx([1 / 6, 1 / 8, 1 / 4])
     assert [W["metropolis"][0, 1], W["metropolis"][3, 4], W["metropolis"][4, 5]] == pytest.approx([1 / 4, 1 / 5, 1 / 3])
     assert [W["equal"][0, 1], W["equal"][3, 4], W["equal"][4, 5]] == pytest.approx([1 / 5] * 3)
+    pushed = Network(nx.barbell_graph(4, 2), "push-pull").pushed.toarray()
+    assert [W["push-pull"][0, 1], W["push-pull"][3, 4], W["push-pull"][4, 3]] == pytest.approx([1 / 4, 1 / 5, 1 / 3])
+    assert_allclose(pushed, W["push-pull"].T, atol=1e-15)  # on an undirected graph
     for rule in RULES:
         assert_allclose(W[rule], matrix_by_loop(nx.barbell_graph(4, 2), rule), atol=1e-15)
 
@@ -165,7 +171,7 @@ def assert_assumption_3(network):
     assert network.lam == pytest.approx(second_singular_value(W), abs=1e-12)
 
 
-@given(connected_graphs(), st.sampled_from(RULES))
+@given(connected_graphs(), st.sampled_from(DOUBLY_STOCHASTIC))
 def test_any_rule_on_any_connected_graph(graph, rule):
     network = Network(graph, rule)
     assert_assumption_3(network)
@@ -184,6 +190,26 @@ def test_equal_weights_on_any_balanced_digraph(graph):
     assert_assumption_3(network)
     assert_array_equal(network.degree, [graph.out_degree[i] for i in range(len(graph))])
     assert network.neighbours == tuple(tuple(sorted(graph.predecessors(i))) for i in range(len(graph)))
+
+
+@given(st.integers(1, 9), st.data())
+def test_push_pull_weights_on_any_strongly_connected_digraph(n, data):
+    edges = data.draw(st.sets(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=20))
+    edges = {(i, j) for i, j in edges if i != j} | {(i, (i + 1) % n) for i in range(n) if n > 1}
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(n))
+    graph.add_edges_from(edges)
+    network = Network(graph, "push-pull")
+    A, B = np.zeros((n, n)), np.zeros((n, n))
+    for j, i in [*edges, *((i, i) for i in range(n))]:
+        A[i, j], B[i, j] = 1 / (1 + graph.in_degree[i]), 1 / (1 + graph.out_degree[j])
+    assert_allclose(network.W, A, atol=1e-15)
+    assert_allclose(network.pushed.toarray(), B, atol=1e-15)
+    assert_allclose(A.sum(axis=1), 1, atol=1e-12)
+    assert_allclose(B.sum(axis=0), 1, atol=1e-12)
+    assert 0 <= network.lam < 1
+    assert_array_equal(network.degree, [graph.out_degree[i] for i in range(n)])
+    assert network.neighbours == tuple(tuple(sorted(graph.predecessors(i))) for i in range(n))
 
 
 @given(connected_graphs(), st.sampled_from(RULES), st.randoms(use_true_random=False))
@@ -230,7 +256,7 @@ def test_sequences_are_taken_exactly_where_their_product_contracts(n, period, da
     "graph",
     [
         topology.ring(300),
-        topology.erdos_renyi(300),
+        topology.erdos_renyi(300, seed=0),
         topology.star(301),
         topology.grid(300),
         topology.complete(120),

@@ -8,19 +8,28 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from peerdescent import topology
+from peerdescent.networks.faults import source
 from peerdescent.networks.network import Network
+from peerdescent.networks.rounds import GRAPH
 from peerdescent.networks.topology import TOPOLOGIES, build
 
 SIZES = [1, 2, 3, 4, 5, 7, 8, 12, 16, 20, 33]
+DRAWN = ["erdos-renyi", "random-matching", "random-regular"]
+"""Those that are drawn anew in every round; the first has a seed for one that is not."""
+FIXED = [name for name in TOPOLOGIES if name not in DRAWN[1:]]
+
+
+def fixed(name, n):
+    return build(name, n, **({"seed": 0} if name in DRAWN else {}))
 
 
 def graphs(name, n):
-    built = build(name, n)
+    built = fixed(name, n)
     return built if isinstance(built, list) else [built]
 
 
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("name", TOPOLOGIES)
+@pytest.mark.parametrize("name", FIXED)
 def test_nodes_name_and_connection(name, n):
     union = nx.DiGraph()
     for graph in graphs(name, n):
@@ -32,10 +41,21 @@ def test_nodes_name_and_connection(name, n):
     assert nx.is_strongly_connected(union)
 
 
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("name", DRAWN)
+def test_random_graphs_have_their_name_and_connect_all_in_time(name, n):
+    graph, ends = build(name, n), np.stack(np.triu_indices(n, 1), axis=1)
+    assert (graph.n, graph.name) == (n, name)
+    union = nx.empty_graph(n)
+    for t in range(200):
+        union.add_edges_from(ends[np.asarray(graph.joined(source(np, 0, t, GRAPH, 0), ends))].tolist())
+    assert nx.is_connected(union)
+
+
 def test_the_names_are_the_documented_ones():
     assert set(TOPOLOGIES) == {
         "ring", "exponential", "directed-exponential", "one-peer-exponential", "complete", "grid", "torus", "star",
-        "erdos-renyi",
+        "erdos-renyi", "watts-strogatz", "random-matching", "random-regular",
     }  # fmt: skip
 
 
@@ -88,7 +108,7 @@ def test_erdos_renyi_repeats_and_varies_with_its_seed():
     first = topology.erdos_renyi(30, seed=4)
     assert nx.utils.graphs_equal(first, topology.erdos_renyi(30, seed=4))
     assert not nx.utils.graphs_equal(first, topology.erdos_renyi(30, seed=5))
-    assert topology.erdos_renyi(30, 1.0).number_of_edges() == 30 * 29 / 2
+    assert topology.erdos_renyi(30, 1.0, seed=0).number_of_edges() == 30 * 29 / 2
 
 
 def test_erdos_renyi_has_the_asked_density_and_redraws_until_connected():
@@ -96,6 +116,17 @@ def test_erdos_renyi_has_the_asked_density_and_redraws_until_connected():
     assert np.mean(edges) == pytest.approx(math.log(60) * 59, rel=0.05)
     # At the connectivity threshold about two draws in three fail, so ten successes in a row come from redrawing.
     assert all(nx.is_connected(topology.erdos_renyi(40, math.log(40) / 40, seed=seed)) for seed in range(10))
+
+
+def test_watts_strogatz_is_a_ring_some_of_whose_edges_lead_elsewhere():
+    near = {(i, (i + hop) % 20) for i in range(20) for hop in (1, 2)}
+    ring = {frozenset(edge) for edge in near}
+    assert {frozenset(edge) for edge in topology.watts_strogatz(20, 4, 0).edges} == ring
+    small = {frozenset(edge) for edge in topology.watts_strogatz(20, 4, 0.2, seed=1).edges}
+    assert len(small) == 40
+    assert 20 < len(small & ring) < 40
+    assert small == {frozenset(edge) for edge in topology.watts_strogatz(20, 4, 0.2, seed=1).edges}
+    assert small != {frozenset(edge) for edge in topology.watts_strogatz(20, 4, 0.2, seed=2).edges}
 
 
 def test_build_passes_options_and_accepts_numpy_integers():
@@ -156,7 +187,7 @@ def test_one_peer_exponential_averages_exactly_in_one_period():
 @pytest.mark.parametrize("name", TOPOLOGIES)
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_small_networks(name, n):
-    network = Network(build(name, n))
+    network = Network(build(name, n) if name not in FIXED else fixed(name, n))
     assert network.n == n
     assert network.name == name
     if n == 1:
@@ -184,9 +215,12 @@ def test_no_number_of_nodes(name, n):
         (lambda: build("directed_exponential", 5), "did you mean 'directed-exponential'"),
         (lambda: build("ring", 5, seed=1), "ring has no option 'seed': it takes none"),
         (lambda: build("erdos-renyi", 5, sed=1), "no option 'sed': it takes probability and seed"),
+        (lambda: build("random-matching", 5, degree=1), "random-matching has no option 'degree': it takes none"),
+        (lambda: topology.watts_strogatz(9, 3), "neighbours = 3: must be even"),
+        (lambda: topology.watts_strogatz(9, 4, 2), r"probability=2 is not in \[0, 1\]"),
         (lambda: topology.erdos_renyi(5, 1.5), r"probability=1.5 is not in \[0, 1\]"),
         (lambda: topology.erdos_renyi(5, float("nan")), "probability=nan is not in"),
-        (lambda: topology.erdos_renyi(5, 0), "no connected graph of 5 nodes in 1000 tries: raise it above"),
+        (lambda: topology.erdos_renyi(5, 0, seed=0), "no connected graph of 5 nodes in 1000 tries: raise it above"),
     ],
 )
 def test_errors_say_what_to_do(call, message):

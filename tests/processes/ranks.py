@@ -120,17 +120,17 @@ def compute(folder):
 
     engine.Processes.__init__ = keep
     found = {}
-    for name, method, problem, network in shards.cases(4):
+    for name, method, problem, network, steps in shards.cases(4):
         trace = peer.run(
-            method, problem, network, steps=shards.STEPS, precision=64, record=2, engine="processes", progress=False
+            method, problem, network, steps=steps, precision=64, record=2, engine="processes", progress=False
         )
         found[name] = trace.x
         found[f"bytes {name}"] = np.array([seen[-1].links.sent, trace.table["bytes"].iloc[-1]])
         found[f"table {name}"] = trace.table.drop(columns="seconds").to_numpy(float)
     # A process that was given its own data alone.
-    name, method, problem, network = next(iter(shards.cases(4)))
+    name, method, problem, network, steps = next(iter(shards.cases(4)))
     own = problem.only(engine.connect())
-    found["own"] = peer.run(method, own, network, steps=shards.STEPS, precision=64, record=2, engine="processes").x
+    found["own"] = peer.run(method, own, network, steps=steps, precision=64, record=2, engine="processes").x
     found["held"] = np.array([len(leaf) for leaf in own.data])
     rank = engine.connect()
     np.savez(Path(folder) / f"{rank}.npz", **found)

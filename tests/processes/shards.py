@@ -11,6 +11,7 @@ import json
 from typing import NamedTuple
 
 import jax
+import networkx as nx
 import numpy as np
 
 import peerdescent as peer
@@ -25,12 +26,14 @@ NETWORKS = {
 }
 STEPS = 20
 """Two periods of 7 and some more."""
+FAULTY_STEPS = 50
+"""Steps of runs in which something goes wrong on links."""
 
 
 def cases(nodes, kind="all"):
-    """All eight methods over a ring, and over a directed network and one that changes those that allow it.
+    """All methods over a ring, and over a directed network and one that changes those that allow it; then faults.
 
-    With the kind "some", every method on one network: the directed one for half of those that allow it, else the one
+    Each is a name, a method, a problem, a network and a number of steps. With the kind "some", every method on one network: the directed one for half of those that allow it, else the one
     that changes, which is a ring in every other iteration, or the ring.
     """
     problem = small_quadratic(nodes)
@@ -45,11 +48,26 @@ def cases(nodes, kind="all"):
                 first = "directed" if method.name in directed[::2] else "changing"
                 allowed = {first if first in allowed else "ring"}
             if topology in allowed:
-                yield f"{method.name} {topology}", method, problem, network
+                yield f"{method.name} {topology}", method, problem, network, STEPS
+    for name, network in faulty(nodes).items():
+        method = peer.methods.push_pull() if network.pushed is not None else peer.methods.gt_hsgd()
+        yield f"{method.name} {name}", method, problem, network, FAULTY_STEPS
 
 
-def iterates(method, problem, network, engine):
-    return peer.run(method, problem, network, steps=STEPS, precision=64, record=2, engine=engine, progress=False).x
+def faulty(nodes):
+    """Networks on which messages get lost or change, nodes sleep, or links are drawn anew in every round."""
+    ring, faults = peer.topology.ring(nodes), peer.faults
+    unbalanced = nx.DiGraph([*((i, (i + 1) % nodes) for i in range(nodes)), (0, 2), (nodes - 1, 1), (0, nodes - 1)])
+    return {
+        "drop-noise": peer.Network(ring, faults=[faults.drop(0.3), faults.noise(0.01)]),
+        "burst-inactive": peer.Network(ring, faults=[faults.burst(0.2, 0.4), faults.inactive(0.2)]),
+        "random-regular": peer.Network(peer.topology.random_regular(nodes, 3), rounds=2),
+        "unbalanced": peer.Network(unbalanced, "push-pull", faults=[faults.drop(0.2)]),
+    }
+
+
+def iterates(method, problem, network, steps, engine):
+    return peer.run(method, problem, network, steps=steps, precision=64, record=2, engine=engine, progress=False).x
 
 
 class Counted(NamedTuple):

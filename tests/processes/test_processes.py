@@ -66,13 +66,13 @@ def told(ran):
 @pytest.mark.parametrize("engine", ["stacked", "debug"])
 def test_it_computes_what_the_others_do(computed, engine):
     names = []
-    for name, method, problem, network in shards.cases(RANKS):
-        expected = shards.iterates(method, compiled(problem), network, engine)
+    for name, method, problem, network, steps in shards.cases(RANKS):
+        expected = shards.iterates(method, compiled(problem), network, steps, engine)
         for rank in computed:
             assert_close(rank[name], expected)
         names.append(name.split()[0])
     assert set(names) == set(peer.methods.METHODS)
-    assert len(names) == 8 + 5 + 6
+    assert len(names) == 9 + 6 + 7 + 4
 
 
 def test_all_processes_record_the_same(computed):

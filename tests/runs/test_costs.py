@@ -18,7 +18,7 @@ from small import small_logistic, small_quadratic
 RING = peer.Network(peer.topology.ring(6))
 STEPS, M = 10, 11
 
-# name, parameters, gradients of iterations 0..9 at each node, rounds of each iteration
+# name, parameters, gradients of iterations 0..9 at each node, rounds of each iteration or of all
 TABLE = [
     ("dsgd", {"batch": 3}, [3] * 10, 1),
     ("d2", {"batch": 3}, [3] * 10, 1),
@@ -28,6 +28,7 @@ TABLE = [
     ("d-get", {"batch": 2, "period": 4, "large_batch": 20}, [20, 4, 4, 4] * 2 + [20, 4], 2),
     ("d-spider-sfo", {"batch": 2, "period": 4, "large_batch": 20}, [20, 4, 4, 4] * 2 + [20, 4], 1),
     ("gt-sarah", {"batch": 2, "period": 4}, [M, 4, 4, 4] * 2 + [M, 4], 2),
+    ("push-pull", {"batch": 3}, [3] * 10, [1] + [2] * 9),
 ]
 
 
@@ -36,9 +37,10 @@ def test_counts_equal_the_table(name, parameters, gradients, rounds):
     method, problem = peer.methods.METHODS[name].build(**parameters), small_logistic(samples=M)
     table = peer.run(method, problem, RING, steps=STEPS, record=range(STEPS + 1)).table
     assert table["gradients"].tolist() == np.cumsum([0, *gradients]).tolist()
-    assert table["rounds"].tolist() == [rounds * t for t in range(STEPS + 1)]
+    rounds = np.cumsum([0, *np.broadcast_to(rounds, STEPS)])
+    assert table["rounds"].tolist() == rounds.tolist()
     assert table["epoch"].tolist() == pytest.approx((np.cumsum([0, *gradients]) / M).tolist())
-    assert table["bytes"].tolist() == [rounds * t * 2 * problem.dimension * 4 for t in range(STEPS + 1)]
+    assert table["bytes"].tolist() == (rounds * 2 * problem.dimension * 4).tolist()
 
 
 def test_every_method_is_in_the_table():
@@ -74,6 +76,10 @@ class Counting(debug.Net):
         self.engine.counted["rounds"] += 1
         return super().disagree(x)
 
+    def push(self, x):
+        self.engine.counted["rounds"] += 1
+        return super().push(x)
+
 
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("estimator", [*ESTIMATORS, "sarah"])
@@ -90,10 +96,10 @@ def test_costs_equal_what_is_computed(estimator, fusion):
     with jax.enable_x64(True):
         engine = debug.Debug(method, problem, RING, 0, np.dtype("float64"))
         engine.counted = {"gradients": 0, "rounds": 0}
-        state = method.init(np.zeros((6, problem.dimension)), Counting(engine, 0))
+        state = method.init(np.zeros((6, problem.dimension)), Counting(engine, 0, ()))
         for t in range(1, 9):
             assert engine.counted == {"gradients": costs.gradients(t), "rounds": costs.rounds(t)}
-            state = method.step(state, Counting(engine, t)) if t < 8 else state
+            state = method.step(state, Counting(engine, t, ())) if t < 8 else state
 
 
 def test_nested_every_is_counted():

@@ -32,6 +32,8 @@ class RandomGraph:
 
     def weights(self, draw: Draw, ends: Any) -> Any:
         """The weights (E,) of all pairs in a round; 0 for those that are not joined."""
+        if self.n == 1:
+            return draw.xp.zeros(0)
         xp, up = draw.xp, self.joined(draw, ends)
         one, other = ends[:, 0], ends[:, 1]
         # All pairs are listed in the order of the upper triangle, so the degrees are sums over a matrix.

@@ -181,6 +181,8 @@ def slots(ends: np.ndarray, nodes: int, dense: bool) -> tuple[np.ndarray, np.nda
 
 def by_link(matrices: Any, ends: np.ndarray) -> np.ndarray:
     """The weights (period, E, 2) of matrices on given links."""
+    if not len(ends):  # one node; SciPy has another kind of result for no entries
+        return np.zeros((len(matrices), 0, 2))
     first, second = ends.T
     each = [sparse.csr_array(W) for W in matrices]
     return np.stack([np.stack([W[second, first], W[first, second]], axis=1) for W in each])

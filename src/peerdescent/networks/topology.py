@@ -174,8 +174,8 @@ def random_matching(n: int) -> RandomGraph:
     return RandomMatching(_count(n, links=None))
 
 
-def random_regular(n: int, degree: int = 4) -> RandomGraph:
-    """Random regular graph: in every round each node has `degree` neighbours, drawn anew.
+def random_regular(n: int, degree: int | None = None) -> RandomGraph:
+    """Random regular graph: in every round each node has `degree` neighbours, drawn anew; by default 4, if there are.
 
     Nodes are put on a circle in random order, and joined with those at degree / 2 random distances, either way; an odd
     degree, for which n must be even, has the opposite node too.
@@ -183,7 +183,8 @@ def random_regular(n: int, degree: int = 4) -> RandomGraph:
     >>> random_regular(20, 3)
     RandomRegular(n=20, rule='metropolis', degree=3)
     """
-    n, degree = _count(n, links=None), whole("degree", degree, 1)
+    n = _count(n, links=None)
+    degree = min(4, n - 1) if degree is None else whole("degree", degree, 1)
     require(degree < n, f"degree = {degree}: must be below the number of nodes, {n}")
     require(degree % 2 == 0 or n % 2 == 0, f"degree = {degree} with {n} nodes: an odd degree needs an even number")
     return RandomRegular(n, degree=degree)
