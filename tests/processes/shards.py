@@ -33,7 +33,9 @@ FAULTY_STEPS = 50
 def cases(nodes, kind="all"):
     """All methods over a ring, and over a directed network and one that changes those that allow it; then faults.
 
-    Each is a name, a method, a problem, a network and a number of steps. With the kind "some", every method on one network: the directed one for half of those that allow it, else the one
+    Each is a name, a method, a problem, a network and a number of steps.
+
+    With the kind "some", every method on one network: the directed one for half of those that allow it, else the one
     that changes, which is a ring in every other iteration, or the ring.
     """
     problem = small_quadratic(nodes)

@@ -153,7 +153,7 @@ class Turn:
             weights[links.rank] = 1 - (given if verb == "push" else sum(weights.values()))
             weights = dict(sorted(weights.items()))
             message, noise = self._distorted(number, x, weights)
-        heard = links.exchange(dict.fromkeys(targets, message), sources, x, what)
+        heard = links.exchange(dict.fromkeys(targets, message), sources, x, what, number)
         links.sent += len(targets) * x.numel() * x.element_size()
         return weights, {**heard, links.rank: x}, noise
 
@@ -231,10 +231,16 @@ class Links:
         meeting.agree(facts, lambda rows: self.everyone(torch.from_numpy(rows).to(self.device), "meet").cpu().numpy())
 
     def exchange(
-        self, sends: Mapping[int, torch.Tensor], sources: Sequence[int], like: torch.Tensor, what: str
+        self,
+        sends: Mapping[int, torch.Tensor],
+        sources: Sequence[int],
+        like: torch.Tensor,
+        what: str,
+        number: int | None = None,
     ) -> dict[int, torch.Tensor]:
         """Send and receive tensors, all concurrently; every tensor has the shape and type of `like`, and is `what`.
 
+        `number` is that of a round of a step, in which a process may have no part; all others are counted here.
         If a process announces something else, this raises a ValueError that has both announcements.
         """
         require(not self.failure, f"{self.name} has stopped, so make a new one; the cause was: {self.failure}")
@@ -242,8 +248,10 @@ class Links:
         if not peers:
             return {}
         size = f"{like.numel()} of {str(like.dtype).removeprefix('torch.')}"
-        mine = _line(f"{self.name}, step {self.step}, message {self.round}, {size}: {what}")
-        self.round += 1
+        mine = _line(
+            f"{self.name}, step {self.step}, message {self.round if number is None else number}, {size}: {what}"
+        )
+        self.round += number is None
         lines, listening = self._listen(peers)
         told = self._post([(rank, dist.isend, mine) for rank in peers], ANNOUNCEMENT)
         place = torch.device("cpu") if self.staged else like.device
