@@ -1,4 +1,4 @@
-"""The code inside one thread block of the GPU kernel: gradients and the six verbs on tiles (nodes, columns)."""
+"""The code inside one thread block of the GPU kernel: gradients and the seven verbs on tiles (nodes, columns)."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def _into_memory(world: World, t: jax.Array, together: list[Gradient], some: int
 
 
 class Net:
-    """The six verbs in iteration t on a tile (nodes, columns). Gradients are already computed, by slot."""
+    """The seven verbs in iteration t on a tile (nodes, columns). Gradients are already computed, by slot."""
 
     def __init__(self, world: World, block: Any, t: jax.Array, found: dict[int, jax.Array] | None = None) -> None:
         self.world, self.block, self.t, self.found, self.slots = world, block, t, found, Calls()
