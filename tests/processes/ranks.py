@@ -126,7 +126,7 @@ def compute(folder):
         )
         found[name] = trace.x
         found[f"bytes {name}"] = np.array([seen[-1].links.sent, trace.table["bytes"].iloc[-1]])
-        found[f"table {name}"] = trace.table.drop(columns="seconds").to_numpy(float)
+        found[f"table {name}"] = trace.table.drop(columns=["seconds", "clock"]).to_numpy(float)
     # A process that was given its own data alone.
     name, method, problem, network, steps = next(iter(shards.cases(4)))
     own = problem.only(engine.connect())

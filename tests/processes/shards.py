@@ -105,7 +105,7 @@ def facts(nodes):
         "devices": len(jax.devices()),
         "processes": jax.process_count(),
         "seen": len(spy.seen),
-        "table": whole.table.drop(columns=["seconds", "tracking"]).to_dict("list"),
+        "table": whole.table.drop(columns=["seconds", "clock", "tracking"]).to_dict("list"),
         "x_tilde": whole.x_tilde.tolist(),
         "resumed": bool(np.array_equal(resumed.x, whole.x) and np.array_equal(resumed.x_tilde, whole.x_tilde)),
         "by hand": [again.x.tolist(), int(again.state.k)],

@@ -184,6 +184,8 @@ def by_link(matrices: Any, ends: np.ndarray) -> np.ndarray:
     if not len(ends):  # one node; SciPy has another kind of result for no entries
         return np.zeros((len(matrices), 0, 2))
     first, second = ends.T
+    if not len(ends):  # SciPy would return something sparse
+        return np.zeros((len(matrices), 0, 2))
     each = [sparse.csr_array(W) for W in matrices]
     return np.stack([np.stack([W[second, first], W[first, second]], axis=1) for W in each])
 

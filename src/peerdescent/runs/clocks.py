@@ -544,6 +544,8 @@ class Hand:
             links,
             np.uint32(seed),
         )
+        self.nodes = np.zeros(network.n)
+        """When each node has finished, (n,)."""
         self._step = 0
         self._state: Any = None
 
@@ -551,14 +553,12 @@ class Hand:
         """The simulated seconds at a step. It is quick if steps come in order."""
         if step == 0:
             return 0.0
-        if step < self._step or self._state is None:
-            self._step = 0
         with jax.enable_x64(True), _on_cpu():
-            if self._step == 0:
+            if step < self._step or self._state is None:
                 self._step, self._state = 1, _begun(self._kind, *self._arguments)
             self._state = _moved(self._kind, *self._arguments, self._step, step, self._state)
-            self._step = step
-            return float(np.max(self._state[1]))
+            self._step, self.nodes = step, np.asarray(self._state[1])
+        return float(self.nodes.max())
 
 
 @contextlib.contextmanager
