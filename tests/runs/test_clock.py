@@ -304,7 +304,7 @@ def test_a_clock_is_not_applied_to_another_run():
         clock.apply(trace, DSGD, PROBLEM, NETWORKS["ideal"])
     with pytest.raises(ValueError, match="another run: its weights is"):
         clock.apply(peer.run(DSGD, PROBLEM, peer.Network(EVEN), steps=5), DSGD, PROBLEM, peer.Network(NEARLY))
-    with pytest.raises(ValueError, match="another run: its strength is 0.0001, and 0.5 is given"):
+    with pytest.raises(ValueError, match=r"another run: its strength is 0.0001, and 0.5 is given"):
         clock.apply(trace, DSGD, small_logistic(N, strength=0.5), network)
 
 
@@ -344,7 +344,7 @@ def test_resuming_keeps_the_clock(tmp_path):
         ({"latency": {(0, 1): -1}}, r"latency of \(0, 1\) = -1: must be a finite"),
         (
             {"compute": -1},
-            "compute = -1: must be a finite number of at least 0; give a number, or a list of one a node",
+            "compute = -1: must be a finite number of at least 0; give a number, or a list",
         ),
         ({"compute": [1, math.nan]}, "compute = nan"),
         ({"compute": []}, "compute is an empty list"),
@@ -375,7 +375,7 @@ def test_bad_distributions_and_clocks_of_other_networks():
     ):
         with pytest.raises(ValueError, match=message):
             peer.run(DSGD, PROBLEM, network, steps=2, clock=peer.clock(**given))
-    with pytest.raises(ValueError, match="clock is a str: give a clock, as peer.clock"):
+    with pytest.raises(ValueError, match=r"clock is a str: give a clock, as peer.clock"):
         peer.run(DSGD, PROBLEM, network, steps=2, clock="campus")
     with pytest.raises(ValueError, match=r"steps = .*: must be a list of whole numbers"):
         peer.clock("campus").times(DSGD, PROBLEM, network, [-1])
