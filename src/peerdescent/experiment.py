@@ -192,10 +192,10 @@ def _typed(name: str, value: Any, shown: str) -> Any:
         require(listed, f'{shown}: must be a list of texts, as in ["dsgd", "gt-hsgd[alpha=0.5]"]')
         return value
     if name == "fault":
-        listed = [value] if isinstance(value, str) else value
-        good = isinstance(listed, list) and all(isinstance(item, str) for item in listed)
+        words = [value] if isinstance(value, str) else value
+        good = isinstance(words, list) and all(isinstance(item, str) for item in words)
         require(good, f'{shown}: must be a list of texts, as in ["drop=0.1", "noise=0.01"]')
-        return tuple(listed)
+        return tuple(words)
     if name in ("positive", "target"):
         if name == "positive" and isinstance(value, str):
             return labels(value)

@@ -78,7 +78,7 @@ def _topologies() -> Table:
 def _faults() -> Table:
     shown = console.table("fault", "numbers", "what")
     for name, kind in networks.faults.FAULTS.items():
-        numbers = ", ".join(field.name for field in dataclasses.fields(kind))  # type: ignore[arg-type]
+        numbers = ", ".join(field.name for field in dataclasses.fields(kind))
         shown.add_row(name, numbers, (inspect.getdoc(kind) or "").splitlines()[0])
     shown.caption = "As in --fault drop=0.1 --fault burst=0.1,0.5 --fault drop=0.1,one-way."
     return shown

@@ -102,8 +102,9 @@ def reproduce_command(
         jobs = [(study, data, out)]
     for name, source, place in jobs:
         how = {"tuning": tuning, "finalists": finalists, "data_dir": options.data_dir, **common}
-        beyond = {"faults": studies.faults.faults, "clock": studies.faults.latency}
-        done = (beyond.get(name) or getattr(studies.paper, name))(source, out=place, **how)
+        beyond: dict[str, Callable[..., Any]] = {"faults": studies.faults.faults, "clock": studies.faults.latency}
+        study_of = beyond[name] if name in beyond else getattr(studies.paper, name)
+        done = study_of(source, out=place, **how)
         parts = done if isinstance(done, dict) else {"": done}
         column = "fault" if name == "faults" else "partition"
         tables = [one.table.assign(**{column: part}) if part else one.table for part, one in parts.items()]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
@@ -130,8 +129,8 @@ class Fault:
         return f"{name}={','.join([*numbers, *(flag.replace('_', '-') for flag in flags)])}"
 
 
-def _check_probability(name: str, value: Any, least: float = 0.0) -> None:
-    good = isinstance(value, Real) and not isinstance(value, bool) and least <= value < 1
+def _check_probability(name: str, value: Any) -> None:
+    good = isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < 1
     require(good, f"{name} = {value!r}: must be a probability in [0, 1); with 1 nothing would ever arrive")
 
 
@@ -338,7 +337,7 @@ class top_k(Fault):
         return math.ceil(self.fraction * entries - 1e-9)
 
 
-FAULTS: dict[str, Callable[..., Fault]] = {
+FAULTS: dict[str, type[Fault]] = {
     kind.__name__.replace("_", "-"): kind for kind in (drop, burst, inactive, noise, quantize, top_k)
 }
 """The faults by the names that the command line has."""
@@ -354,7 +353,7 @@ def parse(text: str) -> Fault:
     name = name.strip().replace("_", "-")
     if name not in FAULTS:
         raise unknown("fault", name, FAULTS)
-    kind: Any = FAULTS[name]
+    kind: type[Fault] = FAULTS[name]
     fields = {each.name.replace("_", "-"): each for each in dataclasses.fields(kind)}
     needed = [each for each in fields.values() if each.default is dataclasses.MISSING]
     form = ",".join([*(each.name for each in needed), *(f"[{n}]" for n, each in fields.items() if each not in needed)])
@@ -368,4 +367,4 @@ def parse(text: str) -> Fault:
             given[each.name] = int(part) if each.type in ("int", int) else float(part)
         except ValueError:
             raise ValueError(f"fault {text!r}: {part!r} is not a number; give {name}={form}") from None
-    return kind(**given, **{fields[flag].name: True for flag in flags})  # type: ignore[no-any-return]
+    return kind(**given, **{fields[flag].name: True for flag in flags})

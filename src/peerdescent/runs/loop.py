@@ -129,8 +129,8 @@ def run(
         )
         machine = registry.engine_class(engine)(method, problem, network, seed, dtype)
         stationarity = record.stationarity if isinstance(record, Grid) else True
-        books, message = Books(costs, network, seed), network.message_bytes(problem.dimension, dtype.itemsize)
-        recorder = Recorder(machine, problem, books, message, start, identity, own, stationarity, total)
+        books, size = Books(costs, network, seed), network.message_bytes(problem.dimension, dtype.itemsize)
+        recorder = Recorder(machine, problem, books, size, start, identity, own, stationarity, total)
         if hand is not None:
             recorder.clock = hand.at
         agree(_facts(identity, machine.packages, grid), machine.gather)

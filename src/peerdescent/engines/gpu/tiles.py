@@ -12,9 +12,10 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from peerdescent.engines.outline import Either, Gradient, flat
-from peerdescent.keys import scaled, words
+from peerdescent.keys import scaled
 from peerdescent.methods.contract import Calls
 from peerdescent.problems.regression import Logistic
+from peerdescent.threefry import words
 
 WHOLE = 128
 """The most columns of a vector that is one tile and stays in registers."""
