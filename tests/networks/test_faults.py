@@ -231,11 +231,11 @@ def test_texts():
         "inactive=0.2",
         "noise=0.001",
         "quantize=4",
-        "top_k=0.1",
+        "top-k=0.1",
     ):
         assert str(parse(text)) == text
         assert parse(text) == parse(str(parse(text)))
-    assert {text.partition("=")[0] for text in map(str, map(parse, ["top-k=0.1", "drop=0"]))} == {"top_k", "drop"}
+    assert {text.partition("=")[0] for text in map(str, map(parse, ["top_k=0.1", "drop=0"]))} == {"top-k", "drop"}
     assert set(FAULTS) == {"drop", "burst", "inactive", "noise", "quantize", "top-k"}
     network = peer.Network(RING, rounds=2, faults=[peer.faults.drop(0.1)])
     assert "2 rounds, drop=0.1" in repr(network)
@@ -266,7 +266,7 @@ def test_texts():
         ),
         (
             lambda: peer.Network(RING, faults=[peer.faults.quantize(4), peer.faults.top_k(0.1)]),
-            "quantize=4 and top_k=0.1 compress every message: give one of them",
+            "quantize=4 and top-k=0.1 compress every message: give one of them",
         ),
         (
             lambda: peer.Network(DIGRAPH, "push-pull", faults=[peer.faults.drop(0.1, one_way=True)]),
