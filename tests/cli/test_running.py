@@ -65,7 +65,7 @@ def test_any_cell_of_the_grid_runs(peer):
 def test_every_option_reaches_the_run(peer):
     options = "--data digits --rows 400 --positive 1,2 --partition dirichlet --concentration 0.3 --strength 0.1"
     options += " --regulariser l2 --topology star --weights metropolis --nodes 5 --epochs 0.2 --seed 3 --data-seed 4"
-    options += " --engine debug --precision 64 --record 3 --grid log --skip-stationarity --format csv"
+    options += " --engine debug --precision 64 --record 3 --grid log --skip-stationarity --clock phones --format csv"
     tried = {word[2:].replace("-", "_") for word in options.split() if word.startswith("--")}
     assert {field.name for field in fields(Options)} - tried == {
         "data_dir",
@@ -90,6 +90,7 @@ def test_every_option_reaches_the_run(peer):
         precision=64,
         record=peerdescent.Grid(3, "log", stationarity=False),
         progress=False,
+        clock=peerdescent.clock("phones"),
     )
     expected = result.table.drop(columns="seconds")
     assert expected["stationarity"].isna().all()

@@ -110,6 +110,9 @@ NETWORKS = {
     "burst": peer.Network(RING, faults=[FAULTS.burst(0.3, 0.3)]),
     "all": peer.Network(TORUS, faults=[FAULTS.burst(0.2, 0.4), FAULTS.inactive(0.2), FAULTS.drop(0.2)]),
     "matching": peer.Network(peer.topology.random_matching(N)),
+    "regular, lossy": peer.Network(
+        peer.topology.random_regular(N, 3), faults=[FAULTS.drop(0.3, one_way=True), FAULTS.inactive(0.2)]
+    ),
     "matching, drop": peer.Network(peer.topology.random_matching(N), faults=[FAULTS.drop(0.3)]),
     "rounds": peer.Network(RING, rounds=3),
     "accelerated, drop": peer.Network(RING, rounds=2, accelerate=True, faults=[FAULTS.drop(0.3)]),

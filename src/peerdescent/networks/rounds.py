@@ -104,13 +104,9 @@ class Iteration(NamedTuple):
 
     def decided(self, number: int) -> Decided:
         """All that is random about a round, but for what happens to the content of messages."""
-        graph, lost = self.rounds.graph, None
+        graph = self.rounds.graph
         drawn = None if graph is None else graph.weights(self._drawn(GRAPH, number), self.rounds.ends)
-        for k, fault in enumerate(self.rounds.faults):
-            own = fault.lost(self._drawn(k, number), self.rounds.links)
-            if own is not None:
-                lost = own if lost is None else lost | own
-        return Decided(self.up(number), lost, drawn)
+        return Decided(self.up(number), self._lost(number), drawn)
 
     def weights(self, number: int, push: bool = False, decided: Decided | None = None) -> tuple[Any, Any]:
         """The weights (E, 2) of the messages that are sent in a round, and of those that arrive; zero for no message.
@@ -127,6 +123,15 @@ class Iteration(NamedTuple):
         if up is not None:
             sent = xp.where(up[:, None], sent, 0)
         return sent, sent if lost is None else xp.where(lost, 0, sent)
+
+    def arrives(self, number: int) -> Any:
+        """Which messages arrive in a round, (E, 2): those of a weight above 0, found without the weights."""
+        if self.rounds.graph is None:
+            return self.weights(number)[1] > 0
+        joined, up = self.rounds.graph.joined(self._drawn(GRAPH, number), self.rounds.ends), self.up(number)
+        joined = joined if up is None else joined & up
+        both, lost = self.xp.stack([joined, joined], axis=1), self._lost(number)
+        return both if lost is None else both & ~lost
 
     def message(self, number: int, x: Any, nodes: Any) -> Any:
         """What arrives of the vectors x (k, ..., p) that some nodes (k,) send; x itself if nothing distorts them."""
@@ -150,6 +155,15 @@ class Iteration(NamedTuple):
                 drawn = drawn * scale[:, None].astype(x.dtype)
                 total = total + drawn.reshape(drawn.shape[0], *[1] * (x.ndim - 2), drawn.shape[1])
         return total
+
+    def _lost(self, number: int) -> Any:
+        """Which messages are sent and lost, (E, 2); None if none can be."""
+        lost = None
+        for k, fault in enumerate(self.rounds.faults):
+            own = fault.lost(self._drawn(k, number), self.rounds.links)
+            if own is not None:
+                lost = own if lost is None else lost | own
+        return lost
 
     def _drawn(self, purpose: int, number: int) -> Any:
         return source(self.xp, self.seed, self.t, purpose, number)

@@ -472,8 +472,7 @@ def _iteration(
     def talk(number: int, now: jax.Array) -> jax.Array:
         delays = usual
         if kind.decided:
-            arrives = (happens.weights(number)[1] > 0).ravel()
-            delays = jnp.where(jnp.append(arrives, False)[speeds.places], usual, -jnp.inf)
+            delays = jnp.where(jnp.append(happens.arrives(number).ravel(), False)[speeds.places], usual, -jnp.inf)
         return jnp.maximum(now, (now[speeds.neighbours] + delays).max(axis=1))
 
     def go(plan: tuple[Any, ...], at: tuple[Any, Any]) -> tuple[Any, Any]:
