@@ -94,7 +94,7 @@ class Options:
     regulariser: str = _option("nonconvex", "Problem", "The paper's, or another.", choices=("nonconvex", "l2", "none"))
     topology: str = _option("exponential", "Network", "See `list topologies`.")
     weights: str | None = _option(
-        None, "Network", "Weight rule.", choices=networks.network.RULES, shown="the network's own"
+        None, "Network", "Weight rule.", choices=("lazy", "metropolis", "equal", "push-pull"), shown="the network's own"
     )
     nodes: int = _option(20, "Network", "Number of nodes.", least=1)
     fault: tuple[str, ...] | None = _option(

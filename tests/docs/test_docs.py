@@ -184,6 +184,7 @@ def test_public_names_are_in_the_reference(site):
     public |= {f"peerdescent.methods.estimators.{kind.__name__}" for kind in peer.estimators.ESTIMATORS.values()}
     public |= {f"peerdescent.methods.fusions.{kind.__name__}" for kind in peer.fusions.FUSIONS.values()}
     public |= {f"peerdescent.networks.topology.{function.__name__}" for function in peer.topology.TOPOLOGIES.values()}
+    public |= {f"peerdescent.networks.faults.{kind.__name__}" for kind in peer.faults.FAULTS.values()}
     public |= {f"peerdescent.problems.{name}" for name in peer.problems.__all__}
     public |= {f"peerdescent.datasets.{name}" for name in peer.datasets.__all__}
     assert public <= known, public - known
@@ -207,11 +208,14 @@ def test_the_table_of_methods_is_right(page):
         assert ("1/3" in row) == (fusion.needs.smallest_eigenvalue > -1), name
 
 
+VERBS = "sample", "grad", "full_grad", "mix", "disagree", "push", "every"
+
+
 def test_lists_are_complete():
     for page, names in {
-        "docs/networks.md": [*peer.topology.TOPOLOGIES, "lazy", "metropolis", "equal"],
+        "docs/networks.md": [*peer.topology.TOPOLOGIES, "lazy", "metropolis", "equal", "push-pull"],
         "docs/data.md": [*peer.datasets.SETS, '"uniform"', '"dirichlet"', '"label"', '"indices"'],
-        "docs/design.md": [*ENGINES, *(f"net.{verb}" for verb in ("sample", "grad", "full_grad", "mix", "every"))],
+        "docs/design.md": [*ENGINES, *(f"net.{verb}" for verb in VERBS)],
     }.items():
         first = [name.partition("(")[0] for name in rows(page)]
         assert set(names) <= set(first), set(names) - set(first)

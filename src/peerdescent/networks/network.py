@@ -86,7 +86,7 @@ class Network:
     Network(one-peer-exponential, n=16, period=4, equal weights, lam=0.000)
     >>> from peerdescent.networks import faults
     >>> Network(topology.exponential(20), faults=[faults.drop(0.1)])
-    Network(exponential, n=20, lazy weights, drop=0.1, lam=0.776)
+    Network(exponential, n=20, lazy weights, drop=0.1, lam=0.777)
     """
 
     n: int
