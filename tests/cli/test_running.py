@@ -350,3 +350,42 @@ def test_results_are_written_before_they_are_shown(peer):
         process.communicate(timeout=60)
     os.close(full)
     assert json.loads(Path("a/summary.json").read_text())["status"] == "done"
+
+
+def test_faults_are_options_and_part_of_what_a_run_is(peer, tmp_path):
+    words = ["--topology", "ring", "--fault", "drop=0.5", "--fault", "noise=0.001", "--rounds", "2"]
+    answer = peer("run", "gt-dsgd", *SMALL, *words, "--out", "a", "--quiet")
+    assert answer.code == 0
+    written = tomllib.loads((tmp_path / "a" / "config.toml").read_text())
+    assert written["fault"] == ["drop=0.5", "noise=0.001"]
+    assert written["rounds"] == 2
+    whole = trace(tmp_path / "a")
+    plain = peer("run", "gt-dsgd", *SMALL, "--topology", "ring", "--out", "b", "--quiet")
+    assert plain.code == 0
+    ideal = trace(tmp_path / "b")
+    assert 0.8 < whole["bytes"].iloc[-1] / ideal["bytes"].iloc[-1] < 1.2, "half of the messages, twice the rounds"
+    assert whole["rounds"].iloc[-1] == 2 * ideal["rounds"].iloc[-1]
+    again = peer("run", "--config", "a/config.toml", "--out", "c", "--quiet")
+    assert again.code == 0
+    pd.testing.assert_frame_equal(trace(tmp_path / "c").drop(columns="seconds"), whole.drop(columns="seconds"))
+    page = peer("report", ".")
+    assert page.code == 0
+    assert "drop=0.5" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--fault", "drop=2"], "probability of drop = 2.0: must be a probability in [0, 1)"),
+        (["--fault", "drip=0.1"], "unknown fault 'drip': did you mean 'drop'?"),
+        (["--fault", "drop"], "fault 'drop': must be drop=probability,[one-way]"),
+        (["--topology", "directed-exponential", "--fault", "drop=0.1"], "cuts links in both directions"),
+        (["--accelerate"], "accelerate with --rounds 1: give two rounds or more"),
+        (["--weights", "push-pull"], "gt-dsgd needs a doubly stochastic W; exponential has push-pull weights"),
+    ],
+)
+def test_bad_faults(peer, words, reason):
+    answer = peer("run", "gt-dsgd", *SMALL, *words)
+    assert answer.code == 2
+    assert reason in answer.err
+    assert len(answer.err.splitlines()) == 1
