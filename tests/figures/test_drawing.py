@@ -14,7 +14,7 @@ def test_drawings(name, nodes, tmp_path):
     figure = plot.drawing(network)
     assert f"{name}, n = {nodes}, " in figure.get_suptitle()
     assert "λ = " in figure.get_suptitle()
-    assert len([axes for axes in figure.axes if axes.texts]) == network.period
+    assert len([axes for axes in figure.axes if axes.texts]) == (network.period if network.graph is None else 3)
     assert pixels(figure, tmp_path / "a.png").var() > 10
 
 
@@ -38,3 +38,9 @@ def test_large_networks_have_no_numbers(tmp_path):
     figure = plot.drawing(Network(topology.ring(200)))
     assert not figure.axes[0].texts
     assert pixels(figure, tmp_path / "a.png").var() > 10
+
+
+def test_random_graphs_are_drawn_as_they_are_drawn_in_rounds():
+    figure = plot.drawing(Network(topology.random_matching(8)))
+    counts = [len(axes.collections[0].get_segments()) for axes in figure.axes]
+    assert counts == [4, 4, 4]
