@@ -132,6 +132,12 @@ def compute(folder):
     own = problem.only(engine.connect())
     found["own"] = peer.run(method, own, network, steps=steps, precision=64, record=2, engine="processes").x
     found["held"] = np.array([len(leaf) for leaf in own.data])
+    # Links with a memory, and others that fail beside them, stopped and resumed.
+    faults = [peer.faults.burst(0.3, 0.4), peer.faults.drop(0.2)]
+    network, options = peer.Network(peer.topology.ring(4), faults=faults), {"precision": 64, "engine": "processes"}
+    first = peer.run(method, problem, network, steps=9, record=[9], **options)
+    found["resumed"] = peer.run(method, problem, network, steps=20, record=[9, 20], resume=first, **options).x
+    found["whole"] = peer.run(method, problem, network, steps=20, record=[9, 20], **options).x
     rank = engine.connect()
     np.savez(Path(folder) / f"{rank}.npz", **found)
     said = {

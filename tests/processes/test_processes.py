@@ -89,6 +89,11 @@ def test_bytes_counted_are_bytes_sent(computed):
             assert handed_over == counted[1] > 0, name
 
 
+def test_resumed_under_a_burst_bit_for_bit(computed):
+    for rank in computed:
+        assert np.array_equal(rank["resumed"], rank["whole"])
+
+
 def test_a_process_needs_its_own_data_only(computed):
     first = next(iter(shards.cases(RANKS)))[0]
     for rank in computed:

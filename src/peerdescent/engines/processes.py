@@ -150,7 +150,9 @@ class Processes:
 
     def scatter(self, gathered: Any) -> Any:
         """This node's part of a gathered state, as new tensors."""
-        return jax.tree.map(lambda leaf: self._own(leaf) if np.ndim(leaf) else leaf, gathered)
+        own, memory = Running.parts(gathered)
+        own = jax.tree.map(lambda leaf: self._own(leaf) if np.ndim(leaf) else leaf, own)
+        return Running.of(own, jax.tree.map(lambda known: np.array(known[self.links.rank]), memory))
 
     def _own(self, all_nodes: np.ndarray) -> torch.Tensor:
         return torch.tensor(all_nodes[self.links.rank], device=self.links.device)
