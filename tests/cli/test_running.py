@@ -378,7 +378,7 @@ def test_faults_are_options_and_part_of_what_a_run_is(peer, tmp_path):
     [
         (["--fault", "drop=2"], "probability of drop = 2.0: must be a probability in [0, 1)"),
         (["--fault", "drip=0.1"], "unknown fault 'drip': did you mean 'drop'?"),
-        (["--fault", "drop"], "fault 'drop': must be drop=probability,[one-way]"),
+        (["--fault", "drop"], "fault 'drop': must be drop=probability[,one-way]"),
         (["--topology", "directed-exponential", "--fault", "drop=0.1"], "cuts links in both directions"),
         (["--accelerate"], "accelerate with --rounds 1: give two rounds or more"),
         (["--weights", "push-pull"], "gt-dsgd needs a doubly stochastic W; exponential has push-pull weights"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import networkx as nx
 import numpy as np
 import pandas as pd
@@ -194,6 +196,30 @@ def test_a_sweep_under_faults_equals_runs(name):
         method = peer.methods.d_get(alpha=row["alpha"], period=row["period"])
         trace = run(method, problem, network, "debug", steps=40, seed=row["seed"])
         assert row["loss"] == pytest.approx(trace.table["loss"].iloc[-1], rel=1e-12)
+
+
+class Counted(NamedTuple):
+    """A state made by hand, with a number that all nodes share."""
+
+    x: object
+    k: object
+
+
+@pytest.mark.parametrize("engine", ["stacked", "debug"])
+def test_numbers_that_nodes_share_do_not_sleep(engine, problem):
+    def step(state, net):
+        return Counted(net.mix(state.x) - 0.1 * net.full_grad(state.x), state.k + 1.0)
+
+    method = peer.Method(lambda x, net: step(Counted(x, 0.0), net), step)
+    trace = run(method, problem, NETWORKS["inactive"], engine, steps=9)
+    assert float(trace.state.k) == 9.0
+    assert trace.status == peer.Status.done
+
+
+def test_expected_costs_know_that_all_are_awake_at_first(problem):
+    costs = peer.runs.costs.Costs.of(peer.methods.dsgd(), problem, NETWORKS["inactive"])
+    assert costs.vectors([1, 2]).tolist() == pytest.approx([2, 2 + 2 * 0.7**2])
+    assert costs.gradients([1, 2]).tolist() == pytest.approx([1, 1.7])
 
 
 def test_random_graphs_refuse_methods_for_static_ones(problem):

@@ -143,11 +143,15 @@ def test_quantization_is_unbiased_and_has_its_levels():
     x = np.random.default_rng(0).normal(size=(2, 7))
     network = peer.Network(RING, faults=[peer.faults.quantize(3)])
     sent = np.array([now.message(0, x, np.array([0, 4])) for now in iterations(network, 4000)])
-    unit = np.linalg.norm(x, axis=1)[:, None] / 4
+    unit = np.linalg.norm(x, axis=1)[:, None] / 3
     assert np.allclose(sent / unit, np.round(sent / unit), atol=1e-12)
     assert np.abs(sent - x).max() < unit.max() * (1 + 1e-12)
     assert np.allclose(sent.mean(axis=0), x, atol=5 * unit.max() / np.sqrt(4000))
-    assert np.array_equal(peer.faults.quantize(3).sent(source(np, 0, 0, 0, 0), 0 * x, np.arange(2)), 0 * x)
+    assert len(np.unique(np.round(sent / unit))) <= 7, "as many as three bits tell apart"
+    for scale in (0.0, 1e-300, 1e200):
+        there = peer.faults.quantize(3).sent(source(np, 0, 0, 0, 0), scale * x, np.arange(2))
+        assert np.isfinite(there).all()
+        assert (np.abs(there).max() > 0) == (scale > 0)
     assert network.message_bytes(80, 4) == 80 * 3 / 8 + 4
 
 
@@ -157,6 +161,9 @@ def test_top_k_keeps_the_largest():
     assert sent.tolist() == [[0, -3, 0, 3, 0]]
     assert peer.faults.top_k(0.2).sent(source(np, 0, 0, 0, 0), x, np.arange(1)).tolist() == [[0, -3, 0, 0, 0]]
     assert peer.Network(RING, faults=[peer.faults.top_k(0.3)]).message_bytes(10, 4) == 3 * 8
+    assert peer.Network(RING, faults=[peer.faults.top_k(1e-12)]).message_bytes(10, 4) == 8, "at least one"
+    hidden = peer.faults.top_k(0.2).sent(source(np, 0, 0, 0, 0), x + np.array([0, 0, np.nan, 0, 0]), np.arange(1))
+    assert np.isnan(hidden).any()
 
 
 @pytest.mark.parametrize("kind", FAULTY)
@@ -188,6 +195,27 @@ def test_lambda_from_draws_has_an_interval():
     assert low < network.lam < high
     assert high - low < 0.05
     assert peer.Network(RING, faults=[parse("drop=0.2,one-way")]).lam_interval is not None
+
+
+@pytest.mark.parametrize("quiet", [peer.faults.noise(0.1), peer.faults.quantize(4), peer.faults.top_k(0.5)])
+@pytest.mark.parametrize(
+    "graph",
+    [
+        (peer.topology.one_peer_exponential(12), None),
+        (peer.topology.directed_exponential(20), None),
+        (DIGRAPH, "push-pull"),
+        (RING, None),
+    ],
+)
+def test_faults_that_cut_no_link_leave_lambda_as_it_is(quiet, graph):
+    assert peer.Network(*graph, faults=[quiet]).lam == peer.Network(*graph).lam
+
+
+def test_lambda_of_a_faulty_sequence_is_of_its_period():
+    ideal = peer.Network(peer.topology.one_peer_exponential(12))
+    rare = peer.Network(peer.topology.one_peer_exponential(12), faults=[peer.faults.drop(1e-9, one_way=True)])
+    assert rare.lam == pytest.approx(ideal.lam, rel=1e-6)
+    assert rare.lam_interval is not None
 
 
 def test_several_rounds():
@@ -224,6 +252,10 @@ def test_push_pull_weights():
 
 
 def test_texts():
+    third = peer.faults.drop(np.float64(1 / 3))
+    assert parse(str(third)) == third == peer.faults.drop(1 / 3)
+    assert repr(third) == repr(peer.faults.drop(1 / 3))
+    assert parse("drop=0.1,one_way") == parse("drop=0.1,one-way")
     for text in (
         "drop=0.1",
         "drop=0.1,one-way",
@@ -256,7 +288,7 @@ def test_texts():
         (lambda: peer.faults.quantize(4.5), "bits of quantize = 4.5"),
         (lambda: peer.faults.top_k(0), r"fraction of top_k = 0: must lie in \(0, 1\]"),
         (lambda: parse("drip=0.1"), "unknown fault 'drip': did you mean 'drop'"),
-        (lambda: parse("drop=x"), "'x' is not a number; give drop=probability,\\[one-way\\]"),
+        (lambda: parse("drop=x"), r"'x' is not a number; give drop=probability\[,one-way\]"),
         (lambda: parse("drop"), "fault 'drop': must be drop=probability"),
         (lambda: parse("burst=0.1"), "must be burst=enter,leave"),
         (lambda: peer.Network(RING, faults=["drop"]), r"'drop' is no fault: give faults=\[peer.faults.drop\(0.1\)\]"),
@@ -283,7 +315,14 @@ def test_texts():
         (lambda: peer.topology.erdos_renyi(8, 0), "the nodes never hear of each other"),
         (lambda: peer.topology.random_regular(8, 8), "degree = 8: must be below the number of nodes"),
         (lambda: peer.topology.random_regular(9, 3), "an odd degree needs an even number"),
-        (lambda: peer.topology.watts_strogatz(9, 3), "neighbours = 3: must be even"),
+        (lambda: peer.topology.watts_strogatz(9, 3), "neighbours = 3: must be even, and below n = 9"),
+        (lambda: peer.topology.watts_strogatz(5, 100), "neighbours = 100: must be even, and below n = 5"),
+        (lambda: peer.faults.drop(0.1, "yes"), "one_way of drop = 'yes': must be true or false"),
+        (lambda: peer.faults.noise(True), "deviation of noise = True"),
+        (lambda: peer.faults.burst(0.1, True), "leave of burst = True"),
+        (lambda: peer.Network(RING, faults="drop=0.1"), "'drop=0.1' is no fault"),
+        (lambda: peer.Network(RING, faults=peer.faults.drop), "is no fault: give faults="),
+        (lambda: parse("quantize=4.5"), "'4.5' is not a whole number"),
         (lambda: peer.Network(peer.topology.random_matching(8), "equal"), "unknown weight rule of a random graph"),
     ],
 )

@@ -378,8 +378,10 @@ def test_bad_distributions_and_clocks_of_other_networks():
     ):
         with pytest.raises(ValueError, match=message):
             peer.run(DSGD, PROBLEM, network, steps=2, clock=peer.clock(**given))
-    with pytest.raises(ValueError, match=r"clock is a str: give a clock, as peer.clock"):
-        peer.run(DSGD, PROBLEM, network, steps=2, clock="campus")
+    with pytest.raises(ValueError, match=r"clock is a int: give a clock, as peer.clock"):
+        peer.run(DSGD, PROBLEM, network, steps=2, clock=3)
+    with pytest.raises(ValueError, match=r"unknown clock 'campos': did you mean 'campus'"):
+        peer.run(DSGD, PROBLEM, network, steps=2, clock="campos")
     with pytest.raises(ValueError, match=r"steps = .*: must be a list of whole numbers"):
         peer.clock("campus").times(DSGD, PROBLEM, network, [-1])
 

@@ -57,6 +57,11 @@ def network_command(
     if matrix:
         import numpy as np
 
+        if network.graph is not None:
+            console.say("this is the mean of many draws; every round has its own")
+        elif network.faults:
+            console.say("this is the ideal network; faults change it in every round")
+
         text = io.StringIO()
         for W in network.matrices:
             np.savetxt(text, W.toarray(), fmt="%.17g", delimiter=",")
@@ -84,7 +89,7 @@ def _facts(network: Network) -> Table:
         + ("" if interval is None else f", estimated: {_rounded(interval[0])} to {_rounded(interval[1])}"),
         "spectral gap": _rounded(network.gap),
         "weights": network.rule,
-        "degree min / mean / max": f"{degrees.min()} / {degrees.mean():.4g} / {degrees.max()}",
+        "degree min / mean / max": f"{degrees.min():g} / {degrees.mean():.4g} / {degrees.max():g}",
         "directed": yes[network.is_directed],
         "period": f"{network.period}",
         "symmetric W": yes[network.is_symmetric],
@@ -95,6 +100,7 @@ def _facts(network: Network) -> Table:
         rows["rounds a mix"] = f"{network.rounds}{', accelerated' if network.momentum else ''}"
     if network.faults:
         rows["faults"] = ", ".join(map(str, network.faults))
+        rows["lambda is"] = "of E[W'W] on links that fail; noise and compression are not in it"
     if network.is_symmetric and network.graph is None:
         rows["smallest eigenvalue"] = _rounded(network.smallest_eigenvalue)
     shown = console.table(network.name, "")

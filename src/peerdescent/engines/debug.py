@@ -134,7 +134,12 @@ def _kept(new: Any, old: Any, awake: Any) -> Any:
     """The new state, but for nodes that sleep, whose state stays."""
     if awake is None:
         return new
-    return jax.tree.map(lambda a, b: np.stack([a[i] if up else b[i] for i, up in enumerate(awake)]), new, old)
+
+    def one(a: Any, b: Any) -> Any:
+        # A number that all nodes share, in the state of a method made by hand, belongs to none of them.
+        return np.stack([a[i] if up else b[i] for i, up in enumerate(awake)]) if np.ndim(a) else a
+
+    return jax.tree.map(one, new, old)
 
 
 class Debug:

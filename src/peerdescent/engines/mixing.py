@@ -48,7 +48,9 @@ class Turn:
         """The new state, but for nodes that sleep, whose state stays."""
         if self.awake is None:
             return new
-        return jax.tree.map(lambda a, b: jnp.where(self.awake.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old)
+        awake = self.awake
+        # A number that all nodes share, in the state of a method made by hand, belongs to none of them.
+        return jax.tree.map(lambda a, b: jnp.where(_by_node(awake, a), a, b) if jnp.ndim(a) else a, new, old)
 
 
 class Weights:

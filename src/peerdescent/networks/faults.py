@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
@@ -122,16 +123,25 @@ class Fault:
 
     def __str__(self) -> str:
         """As the command line has it, such as `drop=0.1`."""
-        values = [getattr(self, each.name) for each in dataclasses.fields(self)]
+        values = [
+            getattr(self, each.name) for each in dataclasses.fields(self)
+        ]  # repr: it reads back as the same number
         name = type(self).__name__.replace("_", "-")
         flags = [f"{each.name}" for each in dataclasses.fields(self) if getattr(self, each.name) is True]
-        numbers = [f"{value:g}" for value in values if not isinstance(value, bool)]
+        numbers = [repr(value) for value in values if not isinstance(value, bool)]
         return f"{name}={','.join([*numbers, *(flag.replace('_', '-') for flag in flags)])}"
 
 
-def _check_probability(name: str, value: Any) -> None:
-    good = isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < 1
-    require(good, f"{name} = {value!r}: must be a probability in [0, 1); with 1 nothing would ever arrive")
+def _checked(fault: Fault, name: str, rule: str, good: Callable[[float], bool]) -> None:
+    """Refuse a field that is not such a number, and make it a plain float."""
+    value = getattr(fault, name)
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    require(number and good(float(value)), f"{name} of {type(fault).__name__} = {value!r}: must {rule}")
+    object.__setattr__(fault, name, float(value))
+
+
+def _check_probability(fault: Fault, name: str) -> None:
+    _checked(fault, name, "be a probability in [0, 1)", lambda value: 0 <= value < 1)
 
 
 @dataclass(frozen=True)
@@ -146,7 +156,8 @@ class drop(Fault):
     one_way: bool = False
 
     def __post_init__(self) -> None:
-        _check_probability("probability of drop", self.probability)
+        _check_probability(self, "probability")
+        require(isinstance(self.one_way, bool), f"one_way of drop = {self.one_way!r}: must be true or false")
 
     @property
     def balanced(self) -> bool:  # type: ignore[override]
@@ -187,9 +198,8 @@ class burst(Fault):
     lasting: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check_probability("enter of burst", self.enter)
-        good = isinstance(self.leave, Real) and 0 < self.leave <= 1
-        require(good, f"leave of burst = {self.leave!r}: must be a probability in (0, 1]; with 0 links stay down")
+        _check_probability(self, "enter")
+        _checked(self, "leave", "be a probability in (0, 1]; with 0 links stay down", lambda value: 0 < value <= 1)
 
     @property
     def is_nothing(self) -> bool:
@@ -231,7 +241,7 @@ class inactive(Fault):
     balanced: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check_probability("probability of inactive", self.probability)
+        _check_probability(self, "probability")
 
     @property
     def is_nothing(self) -> bool:
@@ -263,8 +273,7 @@ class noise(Fault):
     deviation: float
 
     def __post_init__(self) -> None:
-        good = isinstance(self.deviation, Real) and 0 <= self.deviation < math.inf
-        require(good, f"deviation of noise = {self.deviation!r}: must be a finite number of at least 0")
+        _checked(self, "deviation", "be a finite number of at least 0", lambda value: 0 <= value < math.inf)
 
     @property
     def is_nothing(self) -> bool:
@@ -279,7 +288,7 @@ class noise(Fault):
 
 @dataclass(frozen=True)
 class quantize(Fault):
-    """Messages are rounded at random, without bias, to 2^(bits - 1) levels of their norm, and a sign.
+    """Messages are rounded at random, without bias, to 2^(bits - 1) levels from 0 to their norm, and a sign.
 
     Nothing makes up for the error, which is why compressed methods feed it back.
     """
@@ -289,11 +298,14 @@ class quantize(Fault):
     def __post_init__(self) -> None:
         good = isinstance(self.bits, Integral) and not isinstance(self.bits, bool) and 2 <= self.bits <= 24
         require(good, f"bits of quantize = {self.bits!r}: must be a whole number of 2 to 24")
+        object.__setattr__(self, "bits", int(self.bits))
 
     def sent(self, draw: Draw, x: Any, nodes: Any) -> Any:
         """Stochastic rounding."""
-        xp, levels = draw.xp, 2.0 ** (self.bits - 1)
-        norm = xp.sqrt((x * x).sum(axis=-1, keepdims=True))
+        xp, levels = draw.xp, 2.0 ** (self.bits - 1) - 1
+        largest = xp.abs(x).max(axis=-1, keepdims=True)
+        unit = xp.where(largest > 0, largest, 1)
+        norm = unit * xp.sqrt(((x / unit) ** 2).sum(axis=-1, keepdims=True))  # squares of x might overflow
         chances = draw.of(nodes).uniform(x.shape[-1], x.dtype)
         chances = chances.reshape(chances.shape[0], *[1] * (x.ndim - 2), chances.shape[1])
         scaled = xp.abs(x) * (levels / xp.where(norm > 0, norm, 1))
@@ -314,8 +326,7 @@ class top_k(Fault):
     fraction: float
 
     def __post_init__(self) -> None:
-        good = isinstance(self.fraction, Real) and 0 < self.fraction <= 1
-        require(good, f"fraction of top_k = {self.fraction!r}: must lie in (0, 1]")
+        _checked(self, "fraction", "lie in (0, 1]", lambda value: 0 < value <= 1)
 
     @property
     def is_nothing(self) -> bool:
@@ -325,7 +336,8 @@ class top_k(Fault):
     def sent(self, draw: Draw, x: Any, nodes: Any) -> Any:
         """The largest entries, the lower index first among equals."""
         xp, kept = draw.xp, self._kept(x.shape[-1])
-        order = xp.argsort(-xp.abs(x), axis=-1, stable=True)
+        size = xp.where(xp.isnan(x), math.inf, xp.abs(x))  # what is not finite is not hidden
+        order = xp.argsort(-size, axis=-1, stable=True)
         rank = xp.argsort(order, axis=-1, stable=True)
         return xp.where(rank < kept, x, 0)
 
@@ -334,7 +346,7 @@ class top_k(Fault):
         return self._kept(entries) * (item + 4)
 
     def _kept(self, entries: int) -> int:
-        return math.ceil(self.fraction * entries - 1e-9)
+        return max(1, math.ceil(self.fraction * entries - 1e-9))
 
 
 FAULTS: dict[str, type[Fault]] = {
@@ -356,15 +368,16 @@ def parse(text: str) -> Fault:
     kind: type[Fault] = FAULTS[name]
     fields = {each.name.replace("_", "-"): each for each in dataclasses.fields(kind)}
     needed = [each for each in fields.values() if each.default is dataclasses.MISSING]
-    form = ",".join([*(each.name for each in needed), *(f"[{n}]" for n, each in fields.items() if each not in needed)])
+    form = ",".join(each.name for each in needed) + "".join(f"[,{n}]" for n, f in fields.items() if f not in needed)
     given: dict[str, Any] = {}
-    numbers = [part.strip() for part in values.split(",")]
+    numbers = [part.strip().replace("_", "-") for part in values.split(",")]
     flags = [part for part in numbers if part in fields and fields[part] not in needed]
     numbers = [part for part in numbers if part not in flags]
     require(len(numbers) == len(needed) and "" not in numbers, f"fault {text!r}: must be {name}={form}")
     for each, part in zip(needed, numbers, strict=True):
         try:
-            given[each.name] = int(part) if each.type in ("int", int) else float(part)
+            given[each.name] = int(part) if each.type == "int" else float(part)
         except ValueError:
-            raise ValueError(f"fault {text!r}: {part!r} is not a number; give {name}={form}") from None
+            kind_of = "a whole number" if each.type == "int" else "a number"
+            raise ValueError(f"fault {text!r}: {part!r} is not {kind_of}; give {name}={form}") from None
     return kind(**given, **{fields[flag].name: True for flag in flags})

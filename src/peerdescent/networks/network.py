@@ -150,7 +150,7 @@ class Network:
 
     def _checked(self, faults: Iterable[Fault]) -> tuple[Fault, ...]:
         """The faults that do anything, if the network can have them."""
-        listed = [faults] if isinstance(faults, Fault) else list(faults)
+        listed = [faults] if isinstance(faults, Fault | str | type) else list(faults)
         for fault in listed:
             require(
                 isinstance(fault, Fault), f"{fault!r} is no fault: give faults=[peer.faults.drop(0.1)] or others there"
@@ -177,7 +177,7 @@ class Network:
         lam = f"{self.lam:.3f}" if self.gap > 5e-4 else f"1-{self.gap:.1e}"
         several = f"{self.rounds} {'accelerated ' if self.momentum else ''}rounds, " if self.rounds > 1 else ""
         faults = "".join(f"{fault}, " for fault in self.faults)
-        kind = "" if self.graph is None else f"{self.graph}, "
+        kind = "" if self.graph is None else "".join(f"{part}, " for part in self.graph.about)
         return f"Network({self.name}, n={self.n}, {period}{kind}{self.rule} weights, {several}{faults}lam={lam})"
 
     @property
@@ -233,7 +233,7 @@ class Network:
         For a sequence, the rate per step: ||W_{period-1} ... W_0 - 11'/n||_2 to the power 1 / period. With faults or
         random graphs, the root of the largest eigenvalue of E[W_t' W_t] on the vectors of mean zero: the expected
         square of the disagreement falls by at least this factor. With push-pull weights, the largest modulus of an
-        eigenvalue of A or B besides 1: the rate in the long run.
+        eigenvalue of A or B besides 1: the rate in the long run; if links fail there, that of E[A_t' A_t] as above.
         """
         return self._contraction[0]
 
@@ -244,15 +244,14 @@ class Network:
 
     @cached_property
     def _contraction(self) -> tuple[float, tuple[float, float] | None]:
-        if self.pushed is not None and not self.faults:
+        if self.pushed is not None and all(fault.moments == (1.0, 1.0) for fault in self.faults):
             each = [np.sort(np.abs(np.linalg.eigvals(W.toarray()))) for W in (self.matrices[0], self.pushed)]
             return (max(float(found[-2]) for found in each) ** self.rounds if self.n > 1 else 0.0), None
-        moments = [fault.moments for fault in self.faults]
-        if self.graph is not None or (self.faults and (None in moments or self.rounds > 1 or not self.is_static)):
+        moments = [fault.moments for fault in self.faults if fault.moments != (1.0, 1.0)]
+        known = None not in moments and self.rounds == 1 and self.is_static and self.pushed is None
+        if self.graph is not None or (moments and not known):
             return _estimated(self)
-        if self.faults and self.pushed is not None:
-            return _estimated(self)
-        if self.faults:
+        if moments:
             up, both = (math.prod(m[k] for m in moments if m is not None) for k in range(2))
             square = _expected_square(self.matrices[0], up, both)
             return (math.sqrt(square) if square > ROUNDING else 0.0), None
@@ -329,7 +328,7 @@ def described(
     """The network that words describe, as the command line and its TOML files have them.
 
     >>> described("ring", 8, fault=["drop=0.1", "noise=0.01"])
-    Network(ring, n=8, lazy weights, drop=0.1, noise=0.01, lam=0.870)
+    Network(ring, n=8, lazy weights, drop=0.1, noise=0.01, lam=0.872)
     """
     faults = [parse(text) for text in fault]
     return Network(topology.build(name, nodes), weights, faults=faults, rounds=rounds, accelerate=accelerate)
@@ -349,6 +348,7 @@ def _mean(graph: RandomGraph, draws: int = 200) -> sparse.csr_array:
         return sparse.csr_array(np.ones((1, 1)))
     draws = max(10, min(draws, 10**7 // n**2))
     weight = float(np.mean([graph.weights(source(np, 0, t, GRAPH, 0), ends).mean() for t in range(draws)]))
+    weight = max(weight, graph.degrees / n**2)  # where edges are so rare that none was drawn
     W = np.full((n, n), weight)
     np.fill_diagonal(W, 1 - weight * (n - 1))
     return sparse.csr_array(W)
@@ -405,18 +405,25 @@ def _expected_square(W: sparse.csr_array, up: float, both: float) -> float:
 
 
 def _estimated(network: Network) -> tuple[float, tuple[float, float]]:
-    """The root of the largest eigenvalue of the mean of W_t' (I - J) W_t over draws, and an interval of 95 %."""
+    """The root of the largest eigenvalue of the mean of P' (I - J) P over draws, and an interval of 95 %.
+
+    P is the product of all rounds of a period, and the root is taken for one step.
+    """
     n, links = network.n, network.links
     require_memory(f"draws of W with {n:,} nodes", 64 * n**2, "use fewer nodes")
     draws, found = max(20, min(1000, 10**8 // n**3)), []
     for seed in range(draws):
         # Iterations of different runs, so that draws are independent also where links remember.
-        happens = links.at(np, seed, 1, links.begin(np, seed))
-        before = now = np.eye(n)
-        for number in range(network.rounds):
-            W = matrix(links, happens.weights(number)[1])
-            before, now = now, (1 + network.momentum) * (W @ now) - network.momentum * before
-        found.append(now - now.mean(axis=0))
+        memory, product = links.begin(np, seed), np.eye(n)
+        for t in range(1, 1 + network.period):  # in iteration 0 all are awake
+            memory = links.later(np, seed, t, memory)
+            happens = links.at(np, seed, t, memory)
+            before = now = product
+            for number in range(network.rounds):
+                W = matrix(links, happens.weights(number)[1])
+                before, now = now, (1 + network.momentum) * (W @ now) - network.momentum * before
+            product = now
+        found.append(product - product.mean(axis=0))
     # The eigenvector is of the first half, and its value is measured on the other: the largest eigenvalue of a mean of
     # few draws would be too large.
     half = draws // 2
@@ -424,7 +431,8 @@ def _estimated(network: Network) -> tuple[float, tuple[float, float]]:
     worst = np.linalg.eigh(mean - mean.mean(axis=0) - mean.mean(axis=1)[:, None] + mean.mean())[1][:, -1]
     each = np.array([np.sum((P @ worst) ** 2) for P in found[half:]])
     error = 1.96 * each.std(ddof=1) / math.sqrt(len(each))
-    low, value, high = (math.sqrt(max(float(each.mean()) + side * error, 0.0)) for side in (-1, 0, 1))
+    power = 1 / (2 * network.period)
+    low, value, high = (max(float(each.mean()) + side * error, 0.0) ** power for side in (-1, 0, 1))
     return value, (low, high)
 
 
@@ -484,7 +492,8 @@ def _weigh(graph: nx.Graph, nodes: list[Any], rule: str | None) -> tuple[str, st
         require(
             receives[i] == sends[i],
             f"{rule} weights need as many edges in as out at every node, and node {nodes[i]!r} of {name} has "
-            f"{receives[i]} in, {sends[i]} out: balance it, use graph.to_undirected(), or give a matrix",
+            f"{receives[i]} in, {sends[i]} out: balance it, use graph.to_undirected(), give a matrix, or take "
+            "weights='push-pull' and the method push-pull",
         )
     else:
         require(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from peerdescent.networks.faults import Draw
@@ -20,6 +20,12 @@ class RandomGraph:
     n: int
     rule: str = "metropolis"
     name: ClassVar[str] = "random graph"
+
+    @property
+    def about(self) -> list[str]:
+        """Its own numbers, as text."""
+        own = [field.name for field in fields(self) if field.name not in ("n", "rule")]
+        return ["drawn every round", *(f"{name}={getattr(self, name):.3g}" for name in own)]
 
     @property
     def degrees(self) -> float:

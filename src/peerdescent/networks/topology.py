@@ -141,12 +141,12 @@ def erdos_renyi(n: int, probability: float | None = None, seed: int | None = Non
     )
 
 
-def watts_strogatz(n: int, neighbours: int = 4, probability: float = 0.1, seed: int = 0) -> nx.Graph:
+def watts_strogatz(n: int, neighbours: int | None = None, probability: float = 0.1, seed: int = 0) -> nx.Graph:
     """Small world: a ring in which every node knows its `neighbours` nearest, some edges of which are led elsewhere.
 
     Args:
         n: The number of nodes.
-        neighbours: An even number below n.
+        neighbours: An even number below n; by default 4, or fewer if there are not that many.
         probability: The probability that an edge is led to a random node.
         seed: For the edges; drawn again and again until the graph is connected.
 
@@ -156,9 +156,12 @@ def watts_strogatz(n: int, neighbours: int = 4, probability: float = 0.1, seed: 
     >>> watts_strogatz(20).number_of_edges()
     40
     """
-    n = _count(n, links=neighbours / 2 if isinstance(neighbours, Integral) else 1)
-    neighbours = min(whole("neighbours", neighbours, 2), n - 1 if n % 2 else max(n - 2, 0))
-    require(neighbours % 2 == 0, f"neighbours = {neighbours}: must be even")
+    n = _count(n, links=neighbours / 2 if isinstance(neighbours, Integral) else 2)
+    if neighbours is None:
+        neighbours = 4 if n > 5 else 2
+    else:
+        neighbours = whole("neighbours", neighbours, 2)
+        require(neighbours % 2 == 0 and neighbours < n, f"neighbours = {neighbours}: must be even, and below n = {n}")
     require(0 <= probability <= 1, f"probability={probability!r} is not in [0, 1]: 0 is a ring, 1 is random")
     if n < 4:
         return _named("watts-strogatz", nx.complete_graph(n))

@@ -287,6 +287,7 @@ def _network(config: Mapping[str, Any], networks: Collection[str]) -> dict[str, 
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figures.drawing(network).savefig(drawn, format="svg", metadata=nothing, transparent=True)
     svg = drawn.getvalue()
+    lam += ", of one run; others are on other networks" if len(networks) > 1 else ""
     return {"note": "", "facts": facts, "lam": lam, "svg": Markup(svg[svg.index("<svg") :])}
 
 

@@ -212,10 +212,27 @@ def _told_apart(names: list[str], facts: list[dict[str, Any]]) -> list[str]:
         for label, own in zip(labels, facts, strict=True):
             others = [other for other, theirs in zip(facts, labels, strict=True) if theirs == label]
             differing = [key for key in own if len({json.dumps(other.get(key)) for other in others}) > 1]
-            said = ", ".join(f"{key} {own[key]}" for key in differing if key not in silent)
+            said = ", ".join(
+                f"{key} {_differing(str(own[key]), [str(other.get(key)) for other in others])}"
+                for key in differing
+                if key not in silent
+            )
             longer.append(f"{label} ({said})" if said else label)
         labels = longer
     return labels
+
+
+def _differing(own: str, others: list[str]) -> str:
+    """The parts of a `repr` such as Network(ring, n=8, lam=0.9) in which it differs from others; other texts whole.
+
+    >>> _differing("Network(ring, n=8, drop=0.1, lam=0.9)", ["Network(ring, n=8, lam=0.8)"])
+    'drop=0.1, lam=0.9'
+    """
+    if not own.startswith("Network(") or not all(other.startswith("Network(") for other in others):
+        return own
+    parts = [other.removeprefix("Network(").removesuffix(")").split(", ") for other in others]
+    common = set.intersection(*map(set, parts))
+    return ", ".join(p for p in own.removeprefix("Network(").removesuffix(")").split(", ") if p not in common) or own
 
 
 def _of_problem(run: Run) -> dict[str, Any]:

@@ -59,6 +59,11 @@ def check_network(method: Method, network: Network) -> None:
         f"{method.name} needs a symmetric weight matrix; {network.name} is not symmetric: "
         "use gt-dsgd or another tracking method, or an undirected graph such as exponential",
     )
+    require(
+        needs.smallest_eigenvalue == -1.0 or network.graph is None or needs.static,  # the latter is refused below
+        f"{method.name} needs the smallest eigenvalue of W above {needs.smallest_eigenvalue:.3g}, and {network.name} is "
+        "drawn in every round: use a graph that stays",
+    )
     if needs.smallest_eigenvalue > -1.0 and network.is_symmetric:
         least = network.smallest_eigenvalue
         remedy = "lazy weights, which keep it from falling below 0" if needs.smallest_eigenvalue < 0 else "(W + I) / 2"

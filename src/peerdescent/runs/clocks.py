@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,6 +48,7 @@ def _by_node(name: str, value: Any) -> Any:
     remedy = "give a number, or a list of one a node"
     if name == "compute":
         remedy += ", or peer.clocks.exponential(mean) or lognormal(median, sigma)"
+    value = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
     listed = not isinstance(value, str | Mapping) and isinstance(value, Iterable)
     numbers = list(value) if listed else [value]
     for number in numbers:
@@ -67,7 +68,7 @@ def _by_link(name: str, value: Any, positive: bool = False) -> Any:
 
     if isinstance(value, Mapping):
         for pair, number in value.items():
-            two = isinstance(pair, tuple) and len(pair) == 2
+            two = isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(node, Integral) for node in pair)
             require(two, f"{name} of {pair!r}: must be of a pair of nodes, as in {{(0, 1): 0.01}}")
             require(good(number), f"{name} of {pair!r} = {number!r}: {rule}")
         return {(int(i), int(j)): float(number) for (i, j), number in value.items()}
@@ -328,6 +329,7 @@ def read(text: str) -> Clock:
         return CLOCKS[text]
     path = Path(text).expanduser()
     if not path.is_file():
+        require(not text.endswith(".toml"), f"no clock file {path}: give the path of a TOML file, or a preset's name")
         close = unknown("clock", text, CLOCKS)
         raise ValueError(f"{close}; or give the path of a TOML file")
     try:

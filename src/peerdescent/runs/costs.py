@@ -48,7 +48,7 @@ class Costs:
     Args:
         method: The method.
         samples: How many gradients an exact local gradient counts as. None for 1, if the cost is not a finite sum.
-        degrees: The mean number of messages that a node sends in a round, for each W in the network's period.
+        degrees: The mean number of messages that a node sends in a round if all are awake, for each W of the period.
         rounds: How many rounds a mix has.
         awake: The probability that a node is awake; in iteration 0 all are.
 
@@ -83,9 +83,9 @@ class Costs:
             f"{method.name} takes exact local gradients, and {problem.name} has none, since its samples never end: "
             "use a method without exact gradients, such as d-get",
         )
-        ever = math.prod(1.0 if fault.moments is None else fault.moments[0] for fault in network.faults)
-        degrees = np.atleast_2d(network.degree).mean(axis=1) * ever
-        return cls(method, problem.samples, degrees, network.rounds, math.prod(f.awake for f in network.faults))
+        awake = math.prod(fault.awake for fault in network.faults)
+        up = math.prod(1.0 if fault.moments is None else fault.moments[0] for fault in network.faults) / awake**2
+        return cls(method, problem.samples, np.atleast_2d(network.degree).mean(axis=1) * up, network.rounds, awake)
 
     def gradients(self, t: Any) -> np.ndarray:
         """Gradients that a node has computed up to x_t."""
@@ -153,7 +153,8 @@ class Costs:
             elif isinstance(event, Mix):
                 for number in self._numbers(event):
                     spent[:, 1] += awake
-                    spent[:, 2] += self._degrees[t % len(self._degrees)] if turnout is None else turnout.sent[number]
+                    usual = self._degrees[t % len(self._degrees)] * awake**2  # a message needs both its nodes
+                    spent[:, 2] += usual if turnout is None else turnout.sent[number]
             elif isinstance(event, Either):
                 due = (t % event.period == 0)[:, None]
                 sides = [self._charge(side, t, turnout) for side in (event.then, event.otherwise)]
@@ -207,16 +208,18 @@ def _turnout(
 ) -> tuple[Any, Any, Any]:
     """How many nodes are awake (chunk,), how many messages each round has (chunk, rounds), and the last memory.
 
-    Only the first `count` iterations count.
+    Only the first `count` iterations are computed.
     """
 
-    def step(before: Any, i: Any) -> tuple[Any, Any]:
+    def step(i: Any, done: Any) -> Any:
+        before, awake, sent = done
         later = links.later(jnp, seed, first + i, before)
-        memory = jax.tree.map(lambda a, b: jnp.where((first + i == 0) | (i >= count), a, b), before, later)
+        memory = jax.tree.map(lambda a, b: jnp.where(first + i == 0, a, b), before, later)
         now = links.at(jnp, seed, first + i, memory)
-        sent = [(now.weights(number)[0] > 0).sum() for number in numbers]
-        awake = jnp.asarray(links.nodes) if now.awake is None else now.awake.sum()
-        return memory, (awake, jnp.stack(sent) if sent else jnp.zeros(0))
+        own = jnp.array([(now.weights(number)[0] > 0).sum() for number in numbers], jnp.int32)
+        up = links.nodes if now.awake is None else now.awake.sum(dtype=jnp.int32)
+        return memory, awake.at[i].set(up), sent.at[i].set(own)
 
-    memory, (awake, sent) = lax.scan(step, memory, jnp.arange(chunk))
+    nothing = jnp.zeros(chunk, jnp.int32), jnp.zeros((chunk, len(numbers)), jnp.int32)
+    memory, awake, sent = lax.fori_loop(0, count, step, (memory, *nothing))
     return awake, sent, memory

@@ -23,6 +23,7 @@ from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
 from peerdescent.problems.definition import digest
 from peerdescent.problems.problem import Problem
+from peerdescent.runs import clocks
 from peerdescent.runs.checks import check, check_seed, matrix_precision, starting_point, total_steps
 from peerdescent.runs.clocks import Clock
 from peerdescent.runs.costs import Books, Costs
@@ -51,7 +52,7 @@ def run(
     progress: Any = None,
     resume: Trace | str | Path | None = None,
     checkpoint: str | Path | None = None,
-    clock: Clock | None = None,
+    clock: Clock | str | None = None,
 ) -> Trace:
     """Run a method on a problem over a network.
 
@@ -76,7 +77,8 @@ def run(
         checkpoint: A folder for the checkpoints of this process, written at records, and between them if they are far
             apart, as long as that takes less than 1.5 % of the time. The run continues from the newest valid
             checkpoint there that all processes of the run have, or from `resume` if that has more steps.
-        clock: A `peer.clock(...)`, whose simulated seconds are the column `clock`. A run is resumed with the same one.
+        clock: A `peer.clock(...)`, or the name of a preset, whose simulated seconds are the column `clock`. A run is
+            resumed with the same one.
 
     Returns:
         The trace: `trace.table`, `trace.x`, `trace.x_mean`, `trace.x_tilde`, `trace.status`.
@@ -96,6 +98,8 @@ def run(
     costs = Costs.of(method, problem, network)
     total = total_steps(costs, problem, steps, epochs)
     grid = recording_steps(record, total, costs if epochs is not None else None)
+    if isinstance(clock, str):
+        clock = clocks.clock(clock)
     require(
         clock is None or isinstance(clock, Clock),
         f"clock is a {type(clock).__name__}: give a clock, as peer.clock('campus') or peer.clock(latency=0.01)",
