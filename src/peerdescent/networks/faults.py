@@ -123,11 +123,10 @@ class Fault:
 
     def __str__(self) -> str:
         """As the command line has it, such as `drop=0.1`."""
-        values = [
-            getattr(self, each.name) for each in dataclasses.fields(self)
-        ]  # repr: it reads back as the same number
+        values = [getattr(self, each.name) for each in dataclasses.fields(self)]
         name = type(self).__name__.replace("_", "-")
         flags = [f"{each.name}" for each in dataclasses.fields(self) if getattr(self, each.name) is True]
+        # The repr of a number reads back as the same one.
         numbers = [repr(value) for value in values if not isinstance(value, bool)]
         return f"{name}={','.join([*numbers, *(flag.replace('_', '-') for flag in flags)])}"
 

@@ -150,7 +150,7 @@ class Network:
 
     def _checked(self, faults: Iterable[Fault]) -> tuple[Fault, ...]:
         """The faults that do anything, if the network can have them."""
-        listed = [faults] if isinstance(faults, Fault | str | type) else list(faults)
+        listed: list[Any] = [faults] if isinstance(faults, Fault | str | type) else list(faults)
         for fault in listed:
             require(
                 isinstance(fault, Fault), f"{fault!r} is no fault: give faults=[peer.faults.drop(0.1)] or others there"

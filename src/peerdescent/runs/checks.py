@@ -61,8 +61,8 @@ def check_network(method: Method, network: Network) -> None:
     )
     require(
         needs.smallest_eigenvalue == -1.0 or network.graph is None or needs.static,  # the latter is refused below
-        f"{method.name} needs the smallest eigenvalue of W above {needs.smallest_eigenvalue:.3g}, and {network.name} is "
-        "drawn in every round: use a graph that stays",
+        f"{method.name} needs the smallest eigenvalue of W above {needs.smallest_eigenvalue:.3g}, and {network.name} "
+        "is drawn in every round: use a graph that stays",
     )
     if needs.smallest_eigenvalue > -1.0 and network.is_symmetric:
         least = network.smallest_eigenvalue
