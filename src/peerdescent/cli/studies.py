@@ -39,7 +39,7 @@ peerdescent reproduce faults --data a9a                          # which method 
 peerdescent reproduce clock --data a9a                           # when fewer rounds beat fewer gradients
 
 Scales: quick tunes on the medium grid (figure1 on a9a: some minutes on two cores), full on the paper's, tiny is a \
-test; speedup and topology have more seeds and longer runs in full.
+test; speedup and topology have more seeds and longer runs in full. `all` has neither faults nor clock.
 
 --nodes, --lam and --epsilon are for table1. The same command goes on with what is missing. \
 kdd98 and miniboone come from OpenML, once; without a network use \
@@ -97,7 +97,7 @@ def reproduce_command(
         base = out or Path("runs")
         found = _available(options.data_dir)
         jobs = [(figure, name, base / f"{figure}-{name}") for name in found for figure in ("figure1", "figure2")]
-        jobs += [(name, data, base / f"{name}-{data}") for name in ("heterogeneity", "faults", "clock")]
+        jobs.append(("heterogeneity", data, base / f"heterogeneity-{data}"))
     elif study in ("figure1", "figure2", "heterogeneity", "faults", "clock"):
         jobs = [(study, data, out)]
     for name, source, place in jobs:
