@@ -45,6 +45,7 @@ SECTIONS = {
     "estimators": ESTIMATORS,
     "fusions": FUSIONS,
     "topologies": TOPOLOGIES,
+    "faults": peerdescent.faults.FAULTS,
     "data": peerdescent.datasets.SETS,
     "engines": registry.ENGINES,
 }

@@ -66,6 +66,7 @@ def test_every_option_reaches_the_run(peer):
     options = "--data digits --rows 400 --positive 1,2 --partition dirichlet --concentration 0.3 --strength 0.1"
     options += " --regulariser l2 --topology star --weights metropolis --nodes 5 --epochs 0.2 --seed 3 --data-seed 4"
     options += " --engine debug --precision 64 --record 3 --grid log --skip-stationarity --clock phones --format csv"
+    options += " --fault drop=0.2 --rounds 2 --accelerate"
     tried = {word[2:].replace("-", "_") for word in options.split() if word.startswith("--")}
     assert {field.name for field in fields(Options)} - tried == {
         "data_dir",
@@ -83,7 +84,13 @@ def test_every_option_reaches_the_run(peer):
     result = peerdescent.run(
         peerdescent.methods.gt_hsgd(alpha=0.3),
         peerdescent.problems.logistic(partition, strength=0.1, regulariser="l2"),
-        peerdescent.Network(peerdescent.topology.star(5), "metropolis"),
+        peerdescent.Network(
+            peerdescent.topology.star(5),
+            "metropolis",
+            faults=[peerdescent.faults.drop(0.2)],
+            rounds=2,
+            accelerate=True,
+        ),
         epochs=0.2,
         seed=3,
         engine="debug",

@@ -199,7 +199,7 @@ def test_losses_are_read_at_the_nearest_record_and_not_without_a_seed():
 def test_the_optimum_is_that_of_the_problem_and_of_the_search(tmp_path, monkeypatch):
     def found(features, starts=1):
         data = peer.datasets.synthetic(60, features)
-        return paper._optimum(peer.problems.logistic(data.partition(3)), starts, tmp_path, print)
+        return paper.smallest(peer.problems.logistic(data.partition(3)), starts, tmp_path, print)
 
     first, second = found(3), found(4)
     assert first != second
