@@ -29,6 +29,7 @@ test-long: .venv/.developer
 bench: .venv/.runtime
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/faults.py
 
 docs: .venv/.developer
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
