@@ -18,7 +18,7 @@ from jax import lax
 from jax.sharding import Mesh
 
 from peerdescent.engines.contract import Running
-from peerdescent.engines.mixing import AXIS, FIRST, SAME, SECOND, Weights
+from peerdescent.engines.mixing import AXIS, FIRST, SAME, SECOND, Fixed
 from peerdescent.engines.outline import outline
 from peerdescent.engines.program import Program, begin, draw, interval
 from peerdescent.methods.contract import Method
@@ -87,7 +87,7 @@ class Loop:
         return advance(self.program, *values, state, np.array([first, t - first, count], np.int32))
 
 
-class Alike(Weights):
+class Alike(Fixed):
     """The identity as weights, to find the structure of a state."""
 
     def mix(self, t: Any, x: jax.Array) -> jax.Array:

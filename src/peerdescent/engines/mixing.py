@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -26,19 +27,19 @@ SAME, FIRST, SECOND = Spec(), Spec(AXIS), Spec(None, AXIS)
 jax.tree_util.register_dataclass(Rounds, ["ends", "weights", "pushed"], ["nodes", "faults", "graph"])
 
 
-class Turn:
+class Turn(ABC):
     """The network in one iteration. Rounds of communication are numbered within it."""
 
     awake: Any = None
     """Which of the nodes are awake, (k,); None if all are."""
 
+    @abstractmethod
     def mix(self, number: int, x: jax.Array) -> jax.Array:
         """W x."""
-        raise NotImplementedError
 
+    @abstractmethod
     def disagree(self, number: int, x: jax.Array) -> jax.Array:
         """x - W x."""
-        raise NotImplementedError
 
     def push(self, number: int, x: jax.Array) -> jax.Array:
         """B x, where B is W unless the network has push-pull weights."""
@@ -53,7 +54,7 @@ class Turn:
         return jax.tree.map(lambda a, b: jnp.where(_by_node(awake, a), a, b) if jnp.ndim(a) else a, new, old)
 
 
-class Weights:
+class Weights(ABC):
     """The weights of a network in a compiled program."""
 
     @property
@@ -82,13 +83,21 @@ class Weights:
         """
         return {}
 
+    @abstractmethod
+    def at(self, seed: Any, t: Any, memory: tuple[Any, ...], ahead: Any = None) -> Turn:
+        """The network in iteration t."""
+
+
+class Fixed(Weights):
+    """Weights that depend on the iteration alone, so all its rounds have the same."""
+
     def at(self, seed: Any, t: Any, memory: tuple[Any, ...], ahead: Any = None) -> Turn:
         """The network in iteration t."""
         return Steady(self, t)
 
+    @abstractmethod
     def mix(self, t: Any, x: jax.Array) -> jax.Array:
         """W_t x."""
-        raise NotImplementedError
 
     def disagree(self, t: Any, x: jax.Array) -> jax.Array:
         """x - W_t x."""
@@ -98,7 +107,7 @@ class Weights:
 class Steady(Turn):
     """The weights of iteration t, the same in all its rounds."""
 
-    def __init__(self, weights: Weights, t: Any) -> None:
+    def __init__(self, weights: Fixed, t: Any) -> None:
         self.weights, self.t = weights, t
 
     def mix(self, number: int, x: jax.Array) -> jax.Array:
@@ -112,7 +121,7 @@ class Steady(Turn):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Dense(Weights):
+class Dense(Fixed):
     """Dense weights (period, n, n)."""
 
     matrices: Any
@@ -129,7 +138,7 @@ class Dense(Weights):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Gather(Weights):
+class Gather(Fixed):
     """The nodes that each node receives from (period, n, d) and their weights (period, n, d), padded with zeros."""
 
     neighbours: Any

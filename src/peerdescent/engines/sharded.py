@@ -31,7 +31,18 @@ from peerdescent.engines.colouring import Message, colours
 from peerdescent.engines.compiled import cuts_of
 from peerdescent.engines.contract import Running
 from peerdescent.engines.meeting import in_time, is_loopback, seconds
-from peerdescent.engines.mixing import AXIS, FIRST, SECOND, Dense, Gather, Weights, disagreement, packed, repeated
+from peerdescent.engines.mixing import (
+    AXIS,
+    FIRST,
+    SECOND,
+    Dense,
+    Fixed,
+    Gather,
+    Weights,
+    disagreement,
+    packed,
+    repeated,
+)
 from peerdescent.engines.stacked import Stacked
 from peerdescent.errors import PeerLost, require
 from peerdescent.networks.network import Network
@@ -129,7 +140,7 @@ def heard(x: jax.Array, sends: Sequence[Any], rounds: Sequence[Any]) -> jax.Arra
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Permuted(Weights):
+class Permuted(Fixed):
     """The weights of a network, with one `Shared` for each W of its period."""
 
     turns: tuple[Shared, ...]

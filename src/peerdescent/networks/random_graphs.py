@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ RULES = ("metropolis", "lazy")
 
 
 @dataclass(frozen=True)
-class RandomGraph:
+class RandomGraph(ABC):
     """A graph on nodes 0..n-1 that is drawn anew in every round; given to a `Network`.
 
     Weights are those of the rule in the graph that was drawn, so every W_t is symmetric and doubly stochastic.
@@ -28,13 +29,13 @@ class RandomGraph:
         return ["drawn every round", *(f"{name}={getattr(self, name):.3g}" for name in own)]
 
     @property
+    @abstractmethod
     def degrees(self) -> float:
         """How many neighbours a node has on average."""
-        raise NotImplementedError
 
+    @abstractmethod
     def joined(self, draw: Draw, ends: Any) -> Any:
         """Which of the pairs of nodes (E, 2) are joined in a round, (E,)."""
-        raise NotImplementedError
 
     def weights(self, draw: Draw, ends: Any) -> Any:
         """The weights (E,) of all pairs in a round; 0 for those that are not joined."""

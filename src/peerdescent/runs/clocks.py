@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import tomllib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -92,13 +93,13 @@ def _by_link(name: str, value: Any, positive: bool = False) -> Any:
     return array
 
 
-class Distribution:
+class Distribution(ABC):
     """Computing times that are drawn anew for each node and iteration, from (seed, t, node)."""
 
     @staticmethod
+    @abstractmethod
     def drawn(draw: Draw, nodes: int, *numbers: Any) -> Any:
         """The seconds that a gradient takes at each node (n,); the numbers are its fields, of each node (n,)."""
-        raise NotImplementedError
 
     def _check(self, name: str) -> None:
         object.__setattr__(self, name, _by_node(f"{name} of {type(self).__name__}", getattr(self, name)))
