@@ -246,7 +246,7 @@ def build(options: Options, node: int | None = None) -> tuple[problems.Problem, 
     if node is None:
         return problems.logistic(partition, options.strength, options.regulariser), network
     own = problems.logistic(partition.only(node), options.strength, options.regulariser)
-    return replace(own, nodes=partition.nodes, samples=float(partition.sizes.mean()), held=node), network
+    return replace(own, nodes=partition.nodes, sizes=partition.sizes, held=node), network
 
 
 def network_of(options: Options) -> networks.Network:

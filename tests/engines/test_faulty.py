@@ -44,6 +44,7 @@ SAFE = ("drop", "burst", "inactive", "matching", "regular", "pairs", "rounds", "
 """Those that preserve the mean."""
 GT_HSGD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1, batch=2)
 D_GET = peer.methods.d_get(alpha=0.2, period=3, batch=2, large_batch=4)
+SIZES = (1, 2, 4, 9, 15, 31)
 PUSH_PULL = peer.methods.push_pull(alpha=0.1, batch=2)
 
 
@@ -126,31 +127,51 @@ def _vectors(state):
 )
 def test_books_are_what_the_debug_engine_did(name, problem, monkeypatch):
     """Gradients of nodes that are awake and messages that were sent, counted where they happen."""
-    gradients, messages = np.zeros(6), [0]
-
-    def counted(verb):
-        def call(self, x, sample=None):
-            awake = self.turn.awake
-            size = problem.samples if sample is None else len(np.asarray(sample[0]))
-            gradients[...] += size * (np.ones(6, bool) if awake is None else awake)
-            return verb(self, x) if sample is None else verb(self, x, sample)
-
-        return call
-
-    def rounds(self, number, x, push=False):
-        messages[0] += int((self.iteration.weights(number, push)[0] > 0).sum())
-        return whole(self, number, x, push)
-
-    whole = debug.Turn._round
-    monkeypatch.setattr(debug.Net, "grad", counted(debug.Net.grad))
-    monkeypatch.setattr(debug.Turn, "_round", rounds)
     network = NETWORKS[name]
-    table = run(D_GET, problem, network, "debug").table
-    assert table["gradients"].iloc[-1] == pytest.approx(gradients.mean(), rel=1e-12)
-    assert table["bytes"].iloc[-1] == pytest.approx(messages[0] / 6 * network.message_bytes(5, 8), rel=1e-12)
+    table, gradients, messages = _counted(D_GET, problem, network, monkeypatch)
+    assert table["gradients"].iloc[-1] == pytest.approx(gradients, rel=1e-12)
+    assert table["bytes"].iloc[-1] == pytest.approx(messages * network.message_bytes(5, 8), rel=1e-12)
     expected = peer.runs.costs.Costs.of(D_GET, problem, network)
     assert table["gradients"].iloc[-1] == pytest.approx(float(expected.gradients(50)), rel=0.1)
     assert table["bytes"].iloc[-1] == pytest.approx(float(expected.vectors(50)) * network.message_bytes(5, 8), rel=0.15)
+
+
+@pytest.mark.parametrize("name", ["drop", "inactive"])
+def test_exact_gradients_count_as_the_samples_of_those_who_are_awake(name, monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(62, 5))
+    data = peer.datasets.Dataset(rows, np.sign(rows[:, 0]), "rows")
+    ends = np.cumsum(SIZES)
+    uneven = peer.problems.logistic(data.partition(6, indices=np.split(np.arange(62), ends[:-1])))
+    method = peer.methods.gt_sarah(alpha=0.1, batch=1, period=3)
+    table, gradients, _ = _counted(method, uneven, NETWORKS[name], monkeypatch)
+    assert table["gradients"].iloc[-1] == pytest.approx(gradients, rel=1e-12)
+    assert run(method, uneven, NETWORKS[name]).table["gradients"].tolist() == table["gradients"].tolist()
+
+
+def _counted(method, problem, network, monkeypatch):
+    """The trace of the debug engine, and the gradients and messages of a node that were counted on the way."""
+    gradients, messages = np.zeros(6), [0]
+
+    def awake(net):
+        return np.ones(6, bool) if net.turn.awake is None else net.turn.awake
+
+    def grad(self, x, sample):
+        gradients[...] += len(np.asarray(sample[0])) * awake(self)
+        return verbs[0](self, x, sample)
+
+    def full_grad(self, x):
+        gradients[...] += np.array(SIZES) * awake(self)
+        return verbs[1](self, x)
+
+    def rounds(self, number, x, push=False):
+        messages[0] += int((self.iteration.weights(number, push)[0] > 0).sum())
+        return verbs[2](self, number, x, push)
+
+    verbs = debug.Net.grad, debug.Net.full_grad, debug.Turn._round
+    monkeypatch.setattr(debug.Net, "grad", grad)
+    monkeypatch.setattr(debug.Net, "full_grad", full_grad)
+    monkeypatch.setattr(debug.Turn, "_round", rounds)
+    return run(method, problem, network, "debug").table, gradients.mean(), messages[0] / 6
 
 
 @pytest.mark.parametrize(("name", "engine"), [("burst", "stacked"), ("all", "debug"), ("burst", "sharded")])

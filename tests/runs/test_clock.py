@@ -235,6 +235,15 @@ def test_exact_gradients_count_all_samples():
     assert found.tolist() == [0, 11, 15, 19, 23, 34]
 
 
+def test_exact_gradients_take_as_long_as_a_node_has_samples():
+    rows = np.random.default_rng(0).normal(size=(20, 3))
+    parts = peer.datasets.Dataset(rows, np.sign(rows[:, 0]), "rows").partition(2, indices=[range(4), range(4, 20)])
+    uneven, method = peer.problems.logistic(parts), peer.methods.gt_sarah(batch=1, period=3)
+    # node 0 has 4 samples and takes 5 s each, node 1 has 16 and takes 1 s; later both take two gradients
+    assert times(method, PAIR, range(1, 5), uneven, compute=[5, 1]) == [20, 30, 40, 60]
+    assert times(method, PAIR, range(1, 5), uneven, compute=[1, 1]) == [16, 18, 20, 36]
+
+
 def test_rounds_in_an_every_and_gradients_after_a_round():
     def step(state, net):
         x = net.every(3, lambda: net.mix(state[0]), lambda: state[0])

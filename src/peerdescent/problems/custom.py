@@ -120,7 +120,7 @@ def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str 
         data=Held(rows, sizes),
         nodes=len(sizes),
         dimension=start.size,
-        samples=float(sizes.mean()),
+        sizes=sizes,
         start=start,
         unflatten=unflatten,
         about=data.facts if hasattr(data, "facts") else {},

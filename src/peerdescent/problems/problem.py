@@ -42,7 +42,7 @@ class Oracle(Protocol):
 class Problem:
     """Minimise F = (1/n) sum_i f_i, where node i holds the i-th slice of every array in `data`.
 
-    `samples` is m, the mean number of samples per node, or None for an infinite stream. `start` is the default x_0.
+    `sizes` are the numbers of samples of all nodes, (n,), or None for an infinite stream. `start` is the default x_0.
     `smoothness` (L) and `variance` (nu_i^2, one per node) are set if they are known. If `held` is set, this process has
     the data of that node only, and `data` is its slice. The methods of this class compute in float64.
     """
@@ -52,7 +52,7 @@ class Problem:
     data: Any = field(repr=False)
     nodes: int
     dimension: int
-    samples: float | None = None
+    sizes: np.ndarray | None = field(default=None, repr=False)
     start: np.ndarray | None = field(default=None, repr=False)
     smoothness: float | None = None
     variance: np.ndarray | None = field(default=None, repr=False)
@@ -60,6 +60,11 @@ class Problem:
     held: int | None = None
     about: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What its data and numbers are, by name, if they have names; a partition that is drawn has a `data seed`."""
+
+    @cached_property
+    def samples(self) -> float | None:
+        """m, the mean number of samples per node; None for an infinite stream."""
+        return None if self.sizes is None else float(self.sizes.mean())
 
     @cached_property
     def facts(self) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def logistic(partition: Partition, strength: float = 1e-4, regulariser: str = "n
         data=Held(Nonzeros(columns, values) if sparse else values, sizes, np.full(len(sizes), strength)),
         nodes=len(sizes),
         dimension=partition.dimension,
-        samples=float(sizes.mean()),
+        sizes=sizes,
         about={**partition.facts, "strength": float(strength), "regulariser": regulariser},
     )
 

@@ -406,9 +406,9 @@ def _text(value: Any) -> str:
 
 
 class Work(NamedTuple):
-    """A number of gradients."""
+    """A number of gradients at every node; None for one of each of the node's samples."""
 
-    gradients: float
+    gradients: int | None
 
 
 class Talk(NamedTuple):
@@ -425,16 +425,16 @@ class Turns(NamedTuple):
     otherwise: tuple[Any, ...]
 
 
-def _plan(events: list[Any], samples: float, rounds: int) -> tuple[Any, ...]:
+def _plan(events: list[Any], rounds: int) -> tuple[Any, ...]:
     """What takes time among the events of an iteration, in order."""
     found: list[Any] = []
     for event in events:
         if isinstance(event, Gradient):
-            found.append(Work(samples if event.sample is None else float(event.sample.batch)))
+            found.append(Work(None if event.sample is None else event.sample.batch))
         elif isinstance(event, Mix):
             found += [Talk(event.number * rounds + k) for k in range(rounds)]
         elif isinstance(event, Either):
-            found.append(Turns(event.period, *(_plan(side, samples, rounds) for side in event[1:])))
+            found.append(Turns(event.period, *(_plan(side, rounds) for side in event[1:])))
     return tuple(found)
 
 
@@ -443,6 +443,8 @@ class Speeds(NamedTuple):
 
     numbers: tuple[Any, ...]
     """The seconds a gradient of each node (n,), or the numbers of their distribution."""
+    samples: Any
+    """The gradients that an exact one of each node counts as, (n,)."""
     neighbours: Any
     """The nodes that a node may hear from, (n, d)."""
     places: Any
@@ -485,7 +487,7 @@ def _iteration(
                 due = t % event.period == 0
                 at = jax.tree.map(partial(jnp.where, due), go(event.then, at), go(event.otherwise, at))
             elif isinstance(event, Work):
-                worked = at[0] + event.gradients * pace
+                worked = at[0] + (speeds.samples if event.gradients is None else event.gradients) * pace
                 at = worked, at[1] if kind.overlap else worked
             else:
                 talked = talk(event.number, at[1])
@@ -521,8 +523,7 @@ class Hand:
         self, clock: Clock, method: Method, problem: Problem, network: Network, seed: int, itemsize: int
     ) -> None:
         links, told = network.links, outline(method)
-        samples = 1.0 if problem.samples is None else float(problem.samples)
-        start, step = (_plan(events, samples, network.rounds) for events in (told.start, told.step))
+        start, step = (_plan(events, network.rounds) for events in (told.start, told.step))
         drawn = isinstance(clock.compute, Distribution)
         numbers = [getattr(clock.compute, each.name) for each in fields(clock.compute)] if drawn else [clock.compute]
         size = network.message_bytes(problem.dimension, itemsize)
@@ -539,6 +540,7 @@ class Hand:
         self._arguments: Any = (
             Speeds(
                 tuple(np.broadcast_to(np.asarray(number, float), network.n) for number in numbers),
+                np.ones(network.n) if problem.sizes is None else problem.sizes.astype(float),
                 neighbours,
                 places,
                 np.where(ever, seconds, -np.inf),

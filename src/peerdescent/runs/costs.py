@@ -35,6 +35,8 @@ class Turnout(NamedTuple):
 
     awake: Any
     """The share of nodes that are awake, (k,)."""
+    samples: Any
+    """The samples of those, summed and divided by the number of nodes, (k,): what exact gradients count as."""
     sent: dict[int, Any]
     """For each round by number, the messages that a node sends on average, (k,)."""
 
@@ -147,9 +149,10 @@ class Costs:
         """The gradients, rounds and vectors sent (k, 3) of each of the iterations t (k,), by default the expected."""
         spent = np.zeros((len(t), 3))
         awake = np.where(t > 0, self._awake, 1.0) if turnout is None else turnout.awake
+        exact = awake * self._samples if turnout is None else turnout.samples
         for event in events:
             if isinstance(event, Gradient):
-                spent[:, 0] += awake * (self._samples if event.sample is None else event.sample.batch)
+                spent[:, 0] += exact if event.sample is None else awake * event.sample.batch
             elif isinstance(event, Mix):
                 for number in self._numbers(event):
                     spent[:, 1] += awake
@@ -172,8 +175,10 @@ class Books:
     They are counted from the draws of the run's seed, so every engine has the same books.
     """
 
-    def __init__(self, costs: Costs, network: Network, seed: int) -> None:
+    def __init__(self, costs: Costs, problem: Problem, network: Network, seed: int) -> None:
         self.costs, self.links, self.seed = costs, network.links, jnp.uint32(seed)
+        sizes = np.ones(network.n, np.int32) if problem.sizes is None else problem.sizes.astype(np.int32)
+        self.sizes = jnp.asarray(sizes)
         known = network.graph is None and all(f.awake == 1 and (f.moments or (1,))[0] == 1 for f in network.faults)
         does = costs._outline
         mixes = [event for event in flat(does.start + does.step) if isinstance(event, Mix)]
@@ -188,15 +193,15 @@ class Books:
             return float(gradients), int(rounds), float(vectors)
         while self.next < t:
             count = min(CHUNK, t - self.next)
-            awake, sent, memory = _turnout(self.numbers, CHUNK, self.links, self.seed, self.next, self.memory, count)
+            *counted, memory = _turnout(
+                self.numbers, CHUNK, self.links, self.sizes, self.seed, self.next, self.memory, count
+            )
             steps, does = np.arange(self.next, self.next + count), self.costs._outline
-            awake, sent = (np.asarray(counted)[:count] / self.links.nodes for counted in (awake, sent))
-            columns = dict(zip(self.numbers, sent.T, strict=True))
-            turnout = Turnout(awake, columns)
+            awake, samples, sent = (np.asarray(each)[:count] / self.links.nodes for each in counted)
+            turnout = Turnout(awake, samples, dict(zip(self.numbers, sent.T, strict=True)))
             spent = self.costs._charge(does.step, steps, turnout)
             if self.next == 0:
-                first = Turnout(turnout.awake[:1], {number: own[:1] for number, own in columns.items()})
-                spent[0] = self.costs._charge(does.start, steps[:1], first)[0]
+                spent[0] = self.costs._charge(does.start, steps[:1], jax.tree.map(lambda each: each[:1], turnout))[0]
             self.total, self.next, self.memory = self.total + spent.sum(axis=0), self.next + count, memory
         gradients, rounds, vectors = self.total.tolist()
         return gradients, rounds, vectors
@@ -204,22 +209,24 @@ class Books:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _turnout(
-    numbers: tuple[int, ...], chunk: int, links: Rounds, seed: Any, first: Any, memory: Any, count: Any
-) -> tuple[Any, Any, Any]:
-    """How many nodes are awake (chunk,), how many messages each round has (chunk, rounds), and the last memory.
+    numbers: tuple[int, ...], chunk: int, links: Rounds, sizes: Any, seed: Any, first: Any, memory: Any, count: Any
+) -> tuple[Any, Any, Any, Any]:
+    """How many nodes are awake (chunk,), their samples (chunk,), the messages of each round (chunk, rounds), and the
+    last memory.
 
     Only the first `count` iterations are computed.
     """
 
     def step(i: Any, done: Any) -> Any:
-        before, awake, sent = done
+        before, awake, samples, sent = done
         later = links.later(jnp, seed, first + i, before)
         memory = jax.tree.map(lambda a, b: jnp.where(first + i == 0, a, b), before, later)
         now = links.at(jnp, seed, first + i, memory)
         own = jnp.array([(now.weights(number)[0] > 0).sum() for number in numbers], jnp.int32)
-        up = links.nodes if now.awake is None else now.awake.sum(dtype=jnp.int32)
-        return memory, awake.at[i].set(up), sent.at[i].set(own)
+        up = jnp.ones(links.nodes, bool) if now.awake is None else now.awake
+        held = jnp.where(up, sizes, 0).sum(dtype=jnp.int32)
+        return memory, awake.at[i].set(up.sum(dtype=jnp.int32)), samples.at[i].set(held), sent.at[i].set(own)
 
-    nothing = jnp.zeros(chunk, jnp.int32), jnp.zeros((chunk, len(numbers)), jnp.int32)
-    memory, awake, sent = lax.fori_loop(0, count, step, (memory, *nothing))
-    return awake, sent, memory
+    nothing = (jnp.zeros(chunk, jnp.int32),) * 2, jnp.zeros((chunk, len(numbers)), jnp.int32)
+    memory, awake, samples, sent = lax.fori_loop(0, count, step, (memory, *nothing[0], nothing[1]))
+    return awake, samples, sent, memory

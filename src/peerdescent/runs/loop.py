@@ -133,7 +133,7 @@ def run(
         )
         machine = registry.engine_class(engine)(method, problem, network, seed, dtype)
         stationarity = record.stationarity if isinstance(record, Grid) else True
-        books, size = Books(costs, network, seed), network.message_bytes(problem.dimension, dtype.itemsize)
+        books, size = Books(costs, problem, network, seed), network.message_bytes(problem.dimension, dtype.itemsize)
         recorder = Recorder(machine, problem, books, size, start, identity, own, stationarity, total)
         if hand is not None:
             recorder.clock = hand.at
