@@ -13,7 +13,7 @@ from peerdescent.engines import ENGINES
 
 def test_choices_are_those_of_the_library():
     from peerdescent.datasets.dataset import PARTITIONS
-    from peerdescent.networks.network import RULES
+    from peerdescent.networks.weighing import RULES
     from peerdescent.problems.regression import REGULARISERS
 
     choices = {f.name: f.metadata["choices"] for f in config.fields(config.Options)}

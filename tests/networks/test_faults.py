@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import peerdescent as peer
-from peerdescent.networks import network as spectra
+from peerdescent.networks import spectra
 from peerdescent.networks.faults import FAULTS, parse, source
 from peerdescent.networks.rounds import matrix
 

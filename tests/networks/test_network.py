@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from peerdescent.networks import network as module
-from peerdescent.networks import topology
-from peerdescent.networks.network import RULES, Network
+from peerdescent.networks import spectra, topology
+from peerdescent.networks.network import Network
+from peerdescent.networks.weighing import RULES
 
 DOUBLY_STOCHASTIC = [rule for rule in RULES if rule != "push-pull"]
 
@@ -268,13 +268,15 @@ def test_sequences_are_taken_exactly_where_their_product_contracts(n, period, da
     ],
     ids=lambda graph: "" if isinstance(graph, nx.Graph) else "one-peer",
 )
-def test_sparse_spectra_equal_dense_ones(graph):
+def test_sparse_spectra_equal_dense_ones(graph, monkeypatch):
     network = Network(graph)
-    dense, thin = (module._disagreement(network.matrices, dense=dense) for dense in (True, False))
-    assert thin == pytest.approx(dense, abs=1e-10)
-    if network.is_symmetric:
-        dense, thin = (module._smallest_eigenvalue(network.matrices[0], dense=dense) for dense in (True, False))
-        assert thin == pytest.approx(dense, abs=1e-7)
+    found = []
+    for size in (spectra.DENSE_UP_TO, 3):
+        monkeypatch.setattr(spectra, "DENSE_UP_TO", size)
+        smallest = spectra.smallest_eigenvalue(network.matrices[0]) if network.is_symmetric else 0.0
+        found.append((spectra.disagreement(network.matrices), smallest))
+    assert found[1][0] == pytest.approx(found[0][0], abs=1e-10)
+    assert found[1][1] == pytest.approx(found[0][1], abs=1e-7)
 
 
 def test_ten_thousand_nodes_are_no_burden():

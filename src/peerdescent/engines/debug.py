@@ -152,8 +152,7 @@ class Debug:
         data = cast(problem.data, dtype)
         self.held = [jax.tree.map(lambda a, i=i: a[i], data) for i in range(self.nodes)]
         self.links, self.repeats, self.momentum = network.links, network.rounds, network.momentum
-        plain = not network.faults and network.graph is None and network.pushed is None
-        self.weights = [W.toarray() for W in network.matrices] if plain else []
+        self.weights = [W.toarray() for W in network.matrices] if network.is_known else []
 
     def ideal(self, t: int) -> np.ndarray | None:
         """The weights of iteration t, if all its rounds have the same."""

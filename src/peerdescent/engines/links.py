@@ -200,9 +200,8 @@ class Links:
         self.announcers = None if self.device.type == "cpu" else _gloo(dist.group.WORLD)
         self.seed, self.links = seed, network.links
         self.repeats, self.momentum = network.rounds, network.momentum
-        plain = not network.faults and network.graph is None and network.pushed is None
         self.turns = []
-        for W in network.matrices if plain else ():
+        for W in network.matrices if network.is_known else ():
             heard, column = W[[self.rank]].tocoo(), W[:, [self.rank]].tocoo()
             weights = dict(sorted(zip(heard.col.tolist(), heard.data.tolist(), strict=True)))
             targets = sorted(i for i in column.row.tolist() if i != self.rank)

@@ -352,7 +352,7 @@ class Repeated(Turn):
 
 def weights_of(network: Network, dtype: Any) -> Weights:
     """The weights of a network as a compiled program uses them, on the device."""
-    if network.faults or network.graph is not None or network.pushed is not None:
+    if not network.is_known:
         links = network.links
         neighbours, places = slots(links.ends, network.n, dense=_is_dense(network.n, _widest(links.ends, network.n)))
         dense = places.shape[1] == network.n

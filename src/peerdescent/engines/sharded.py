@@ -186,7 +186,7 @@ class Realised(mixing.Realised):
 
 def permuted(network: Network, devices: int, dtype: Any) -> Weights:
     """The weights of a network whose nodes are on `devices` devices, as NumPy arrays."""
-    if not (network.faults or network.graph is not None or network.pushed is not None):
+    if network.is_known:
         return repeated(Permuted(tuple(_turn(W, devices, dtype) for W in network.matrices)), network)
     links = network.links
     neighbours, places = slots(links.ends, network.n, dense=False)
