@@ -15,7 +15,8 @@ import peerdescent as peer
 from peerdescent.cli.main import main
 from peerdescent.networks.faults import source
 from peerdescent.networks.rounds import EVER
-from peerdescent.runs.clocks import CLOCKS, PURPOSE, read
+from peerdescent.runs.clocks import CLOCKS, read
+from peerdescent.runs.hand import PURPOSE
 from small import small_logistic, small_quadratic
 
 N, SEED, STEPS = 6, 5, 40

@@ -6,38 +6,29 @@ iterates. So it may be applied to a run that is finished, and any number of cloc
 
 from __future__ import annotations
 
-import contextlib
 import math
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-import peerdescent.engines.mixing  # noqa: F401  makes a pytree of Rounds
-from peerdescent.engines.outline import Either, Gradient, Mix, definition, outline
+from peerdescent.engines.outline import definition
 from peerdescent.errors import require, unknown
 from peerdescent.methods.contract import Method
-from peerdescent.networks.faults import Draw, source
+from peerdescent.networks.faults import Draw
 from peerdescent.networks.network import Network
-from peerdescent.networks.rounds import EVER, Rounds, slots
 from peerdescent.problems.definition import digest
 from peerdescent.problems.problem import Problem
 from peerdescent.runs.checks import check, check_seed, matrix_precision
+from peerdescent.runs.hand import Hand
 
 if TYPE_CHECKING:
     from peerdescent.runs.trace import Trace
-
-PURPOSE = 1 << 17
-"""The purpose of draws of computing times; those of faults and random graphs have other numbers."""
 
 
 def _is_number(value: Any) -> bool:
@@ -229,10 +220,7 @@ class Clock:
 
     def check(self, network: Network) -> None:
         """Refuse a network of which the clock does not know every node and link."""
-        parts = [self.compute]
-        if isinstance(self.compute, Distribution):
-            parts = [getattr(self.compute, each.name) for each in fields(self.compute)]  # type: ignore[arg-type]
-        for values in parts:
+        for values in self._numbers:
             known = np.size(values)
             require(
                 np.ndim(values) == 0 or known == network.n,
@@ -241,11 +229,30 @@ class Clock:
         for name in ("latency", "bandwidth"):
             _of_links(name, getattr(self, name), network.links.ends, network.n)
 
+    @property
+    def _numbers(self) -> list[Any]:
+        """The seconds a gradient, or the numbers of their distribution."""
+        if not isinstance(self.compute, Distribution):
+            return [self.compute]
+        return [getattr(self.compute, each.name) for each in fields(self.compute)]  # type: ignore[arg-type]
+
     def started(self, method: Method, problem: Problem, network: Network, seed: int, itemsize: int) -> Hand:
         """The hand of the clock at step 0 of a run, which `at` moves on."""
         check(method, problem, network)
         self.check(network)
-        return Hand(self, method, problem, network, check_seed(seed), itemsize)
+        latency, bandwidth = (
+            _of_links(name, getattr(self, name), network.links.ends, network.n) for name in ("latency", "bandwidth")
+        )
+        return Hand(
+            type(self.compute) if isinstance(self.compute, Distribution) else None,
+            [np.broadcast_to(np.asarray(number, float), network.n) for number in self._numbers],
+            latency + network.message_bytes(problem.dimension, itemsize) / bandwidth,
+            self.overlap,
+            method,
+            problem,
+            network,
+            check_seed(seed),
+        )
 
 
 def clock(
@@ -403,174 +410,3 @@ def _text(value: Any) -> str:
         listed = sorted(value.items())
         return f"{len(value)} pairs {digest(np.array([[*pair, number] for pair, number in listed]))[:8]}"
     return f"{value.shape} {digest(value)[:8]}"
-
-
-class Work(NamedTuple):
-    """A number of gradients at every node; None for one of each of the node's samples."""
-
-    gradients: int | None
-
-
-class Talk(NamedTuple):
-    """A round of communication, by its number."""
-
-    number: int
-
-
-class Turns(NamedTuple):
-    """What is done in iterations that are a multiple of a period, and in others."""
-
-    period: int
-    then: tuple[Any, ...]
-    otherwise: tuple[Any, ...]
-
-
-def _plan(events: list[Any], rounds: int) -> tuple[Any, ...]:
-    """What takes time among the events of an iteration, in order."""
-    found: list[Any] = []
-    for event in events:
-        if isinstance(event, Gradient):
-            found.append(Work(None if event.sample is None else event.sample.batch))
-        elif isinstance(event, Mix):
-            found += [Talk(event.number * rounds + k) for k in range(rounds)]
-        elif isinstance(event, Either):
-            found.append(Turns(event.period, *(_plan(side, rounds) for side in event[1:])))
-    return tuple(found)
-
-
-class Speeds(NamedTuple):
-    """The arrays of a clock on a network."""
-
-    numbers: tuple[Any, ...]
-    """The seconds a gradient of each node (n,), or the numbers of their distribution."""
-    samples: Any
-    """The gradients that an exact one of each node counts as, (n,)."""
-    neighbours: Any
-    """The nodes that a node may hear from, (n, d)."""
-    places: Any
-    """Where their messages are in the flattened (E, 2), and 2 E for none, (n, d)."""
-    delays: Any
-    """The seconds that these messages take, (period, n, d); -inf where there is never one."""
-
-
-class Kind(NamedTuple):
-    """What shapes the program of a clock."""
-
-    start: tuple[Any, ...]
-    step: tuple[Any, ...]
-    distribution: Any
-    overlap: bool
-    decided: bool
-    """Whether links are decided round by round."""
-
-
-def _iteration(
-    plan: tuple[Any, ...], kind: Kind, speeds: Speeds, rounds: Rounds, seed: Any, t: Any, memory: Any, now: jax.Array
-) -> jax.Array:
-    """When the nodes have finished iteration t, (n,), from when they began it."""
-    happens = rounds.at(jnp, seed, t, memory)
-    pace = speeds.numbers[0]
-    if kind.distribution is not None:
-        pace = kind.distribution.drawn(source(jnp, seed, t, PURPOSE, EVER), rounds.nodes, *speeds.numbers)
-    usual = speeds.delays[t % len(speeds.delays)]
-
-    def talk(number: int, now: jax.Array) -> jax.Array:
-        delays = usual
-        if kind.decided:
-            delays = jnp.where(jnp.append(happens.arrives(number).ravel(), False)[speeds.places], usual, -jnp.inf)
-        return jnp.maximum(now, (now[speeds.neighbours] + delays).max(axis=1))
-
-    def go(plan: tuple[Any, ...], at: tuple[Any, Any]) -> tuple[Any, Any]:
-        """When gradients and rounds are done; both the same unless they overlap."""
-        for event in plan:
-            if isinstance(event, Turns):
-                due = t % event.period == 0
-                at = jax.tree.map(partial(jnp.where, due), go(event.then, at), go(event.otherwise, at))
-            elif isinstance(event, Work):
-                worked = at[0] + (speeds.samples if event.gradients is None else event.gradients) * pace
-                at = worked, at[1] if kind.overlap else worked
-            else:
-                talked = talk(event.number, at[1])
-                at = at[0] if kind.overlap else talked, talked
-        return at
-
-    done = jnp.maximum(*go(plan, (now, now)))
-    return done if happens.awake is None else jnp.where(happens.awake, done, now)
-
-
-@partial(jax.jit, static_argnames="kind")
-def _begun(kind: Kind, speeds: Speeds, rounds: Rounds, seed: Any) -> tuple[Any, jax.Array]:
-    """The memory of the links, and when nodes have finished iteration 0."""
-    memory = rounds.begin(jnp, seed)
-    return memory, _iteration(kind.start, kind, speeds, rounds, seed, 0, memory, jnp.zeros(rounds.nodes))
-
-
-@partial(jax.jit, static_argnames="kind")
-def _moved(kind: Kind, speeds: Speeds, rounds: Rounds, seed: Any, first: Any, until: Any, state: Any) -> Any:
-    """The same after iterations first, ..., until - 1."""
-
-    def body(t: Any, state: Any) -> Any:
-        memory = rounds.later(jnp, seed, t, state[0])
-        return memory, _iteration(kind.step, kind, speeds, rounds, seed, t, memory, state[1])
-
-    return lax.fori_loop(first, until, body, state)
-
-
-class Hand:
-    """The hand of a clock, which moves on with a run."""
-
-    def __init__(
-        self, clock: Clock, method: Method, problem: Problem, network: Network, seed: int, itemsize: int
-    ) -> None:
-        links, told = network.links, outline(method)
-        start, step = (_plan(events, network.rounds) for events in (told.start, told.step))
-        drawn = isinstance(clock.compute, Distribution)
-        numbers = [getattr(clock.compute, each.name) for each in fields(clock.compute)] if drawn else [clock.compute]
-        size = network.message_bytes(problem.dimension, itemsize)
-        latency, bandwidth = (
-            _of_links(name, getattr(clock, name), links.ends, network.n) for name in ("latency", "bandwidth")
-        )
-        neighbours, places = slots(links.ends, network.n, dense=False)
-        seconds = np.append((latency + size / bandwidth).ravel(), -np.inf)[places]
-        exists = links.weights > 0 if network.graph is None else np.ones((1, links.links, 2), bool)
-        ever = np.stack([np.append(each.ravel(), False)[places] for each in exists])
-        self._kind = Kind(
-            start, step, type(clock.compute) if drawn else None, clock.overlap, bool(network.faults or network.graph)
-        )
-        self._arguments: Any = (
-            Speeds(
-                tuple(np.broadcast_to(np.asarray(number, float), network.n) for number in numbers),
-                np.ones(network.n) if problem.sizes is None else problem.sizes.astype(float),
-                neighbours,
-                places,
-                np.where(ever, seconds, -np.inf),
-            ),
-            links,
-            np.uint32(seed),
-        )
-        self.nodes = np.zeros(network.n)
-        """When each node has finished, (n,)."""
-        self._step = 0
-        self._state: Any = None
-
-    def at(self, step: int) -> float:
-        """The simulated seconds at a step. It is quick if steps come in order."""
-        if step == 0:
-            return 0.0
-        with jax.enable_x64(True), _on_cpu():
-            if step < self._step or self._state is None:
-                self._step, self._state = 1, _begun(self._kind, *self._arguments)
-            self._state = _moved(self._kind, *self._arguments, self._step, step, self._state)
-            self._step, self.nodes = step, np.asarray(self._state[1])
-        return float(self.nodes.max())
-
-
-@contextlib.contextmanager
-def _on_cpu() -> Iterator[None]:
-    """A loop of small operations is fastest there; where JAX was told to leave it out, the device is another."""
-    try:
-        device = jax.local_devices(backend="cpu")[0]
-    except RuntimeError:
-        device = None
-    with jax.default_device(device):
-        yield
