@@ -119,6 +119,7 @@ class RandomPairs(RandomGraph):
 
 
 def _places(draw: Draw, n: int) -> Any:
-    """The place of each node in a random order."""
+    """The place of each node in a random order. Compiled, looking for the nodes is faster than another sort."""
     xp = draw.xp
-    return xp.argsort(xp.argsort(draw.words(n), stable=True), stable=True)
+    nodes, order = xp.arange(n), xp.argsort(draw.words(n), stable=True)
+    return xp.argmax(order == nodes[:, None], axis=1)
