@@ -1,4 +1,4 @@
-"""Compare the stacked engine on a GPU with the same engine on the CPU, for every named method, and measure both.
+"""Compare the stacked engine on a GPU with the same engine on the CPU, for every method and every fault.
 
 Run it on a machine where JAX has a GPU. It writes `benchmarks/results/gpu_check.md`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,16 +15,52 @@ import numpy as np
 import peerdescent as peer
 
 NODES, FEATURES, SAMPLES, STEPS = 20, 123, 2442, 2000
+GRAPH, faults = peer.topology.exponential(NODES), peer.faults
+IDEAL, PUSHED = peer.Network(GRAPH), peer.Network(peer.topology.directed_exponential(NODES), "push-pull")
+NETWORKS = {
+    "drop(0.1)": peer.Network(GRAPH, faults=[faults.drop(0.1)]),
+    "drop(0.1, one_way=True)": peer.Network(GRAPH, faults=[faults.drop(0.1, one_way=True)]),
+    "burst(0.1, 0.5)": peer.Network(GRAPH, faults=[faults.burst(0.1, 0.5)]),
+    "inactive(0.1)": peer.Network(GRAPH, faults=[faults.inactive(0.1)]),
+    "noise(0.001)": peer.Network(GRAPH, faults=[faults.noise(0.001)]),
+    "quantize(8)": peer.Network(GRAPH, faults=[faults.quantize(8)]),
+    "top_k(0.5)": peer.Network(GRAPH, faults=[faults.top_k(0.5)]),
+    "3 rounds": peer.Network(GRAPH, rounds=3),
+    "3 rounds, accelerated": peer.Network(GRAPH, rounds=3, accelerate=True),
+    "random matching": peer.Network(peer.topology.random_matching(NODES)),
+    "random regular, degree 4": peer.Network(peer.topology.random_regular(NODES, 4)),
+    "random pairs, 0.3": peer.Network(peer.topology.erdos_renyi(NODES, 0.3)),
+}
 
 
-def on(device: jax.Device, name: str, precision: int) -> peer.Trace:
+def on(device: jax.Device, name: str, network: peer.Network, precision: int) -> peer.Trace:
     """One run on one device."""
     with jax.default_device(device):
         data = peer.datasets.synthetic(NODES * SAMPLES, FEATURES, seed=0)
         problem = peer.problems.logistic(data.partition(NODES))
-        network = peer.Network(peer.topology.exponential(NODES))
         method = peer.methods.METHODS[name].build()
         return peer.run(method, problem, network, steps=STEPS, precision=precision, record=4, progress=False)
+
+
+def swept(device: jax.Device, network: peer.Network) -> Any:
+    """The losses of a small sweep on one device."""
+    with jax.default_device(device):
+        data = peer.datasets.synthetic(NODES * SAMPLES, FEATURES, seed=0)
+        problem, grid = peer.problems.logistic(data.partition(NODES)), {"alpha": [0.01, 0.03, 0.1], "beta": [0.01, 0.1]}
+        found = peer.sweep("gt-hsgd", grid, problem, network, steps=STEPS, precision=64, progress=False)
+        return found["loss"].to_numpy()
+
+
+def compared(gpu: jax.Device, cpu: jax.Device, label: str, name: str, network: peer.Network) -> str:
+    """A row of the table."""
+    apart = {}
+    for precision in (64, 32):
+        left, right = on(gpu, name, network, precision), on(cpu, name, network, precision)
+        apart[precision] = np.abs(left.x - right.x).max() / np.abs(right.x).max()
+    seconds = left.table["seconds"].iloc[-1] / STEPS * 1e6
+    row = f"| {label} | {apart[64]:.1e} | {apart[32]:.1e} | {seconds:.1f} | {left.compile_seconds:.1f} |"
+    print(row, flush=True)
+    return row
 
 
 def main() -> None:
@@ -31,26 +68,27 @@ def main() -> None:
     gpu, cpu = jax.devices()[0], jax.devices("cpu")[0]
     if gpu.platform == "cpu":
         sys.exit("JAX sees no GPU here: nothing to check")
+    header = "largest relative difference to the CPU, float64 | float32 | GPU, us a step | compilation, s |"
     lines = [
         f"{gpu.device_kind}, JAX {jax.__version__}; logistic regression, n = {NODES}, p = {FEATURES}, m = {SAMPLES}, "
         f"batch 1, {STEPS} steps.",
         "",
-        "| method | largest relative difference to the CPU, float64 | float32 | GPU, us a step | compilation, s |",
+        f"| method | {header}",
         "|---|---|---|---|---|",
     ]
     for name in peer.methods.METHODS:
-        apart = {}
-        for precision in (64, 32):
-            left, right = on(gpu, name, precision), on(cpu, name, precision)
-            apart[precision] = np.abs(left.x - right.x).max() / np.abs(right.x).max()
-        seconds = left.table["seconds"].iloc[-1] / STEPS * 1e6
-        row = f"| {name} | {apart[64]:.1e} | {apart[32]:.1e} | {seconds:.1f} | {left.compile_seconds:.1f} |"
-        lines.append(row)
-        print(row, flush=True)
+        lines.append(compared(gpu, cpu, name, name, PUSHED if name == "push-pull" else IDEAL))
+    lines += ["", f"| gt-hsgd over this network | {header}", "|---|---|---|---|---|"]
+    lines += [compared(gpu, cpu, name, "gt-hsgd", network) for name, network in NETWORKS.items()]
+    several = {name: NETWORKS[name] for name in ("drop(0.1)", "burst(0.1, 0.5)", "inactive(0.1)", "random matching")}
+    lines += ["", "| sweep of 6 over this network | largest relative difference of a loss, float64 |", "|---|---|"]
+    for name, network in several.items():
+        left, right = swept(gpu, network), swept(cpu, network)
+        lines.append(f"| {name} | {np.abs(left / right - 1).max():.1e} |")
+        print(lines[-1], flush=True)
     folder = Path(__file__).parent / "results"
     folder.mkdir(exist_ok=True)
     (folder / "gpu_check.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
 
 
 if __name__ == "__main__":
