@@ -42,13 +42,18 @@ def on(device: jax.Device, name: str, network: peer.Network, precision: int) -> 
         return peer.run(method, problem, network, steps=STEPS, precision=precision, record=4, progress=False)
 
 
-def swept(device: jax.Device, network: peer.Network) -> Any:
-    """The losses of a small sweep on one device."""
-    with jax.default_device(device):
-        data = peer.datasets.synthetic(NODES * SAMPLES, FEATURES, seed=0)
-        problem, grid = peer.problems.logistic(data.partition(NODES)), {"alpha": [0.01, 0.03, 0.1], "beta": [0.01, 0.1]}
-        found = peer.sweep("gt-hsgd", grid, problem, network, steps=STEPS, precision=64, progress=False)
-        return found["loss"].to_numpy()
+def swept(cpu: jax.Device, network: peer.Network) -> Any:
+    """The largest relative difference of a loss between a small sweep, which runs on the GPU, and runs on the CPU."""
+    data = peer.datasets.synthetic(NODES * SAMPLES, FEATURES, seed=0)
+    problem, grid = peer.problems.logistic(data.partition(NODES)), {"alpha": [0.01, 0.03, 0.1], "beta": [0.01, 0.1]}
+    found = peer.sweep("gt-hsgd", grid, problem, network, steps=STEPS, precision=64, progress=False)
+    apart = []
+    with jax.default_device(cpu):
+        for row in found.to_dict("records"):
+            method = peer.methods.gt_hsgd(alpha=row["alpha"], beta=row["beta"])
+            alone = peer.run(method, problem, network, steps=STEPS, precision=64, record=1, progress=False)
+            apart.append(abs(row["loss"] / alone.table["loss"].iloc[-1] - 1))
+    return max(apart)
 
 
 def compared(gpu: jax.Device, cpu: jax.Device, label: str, name: str, network: peer.Network) -> str:
@@ -83,8 +88,7 @@ def main() -> None:
     several = {name: NETWORKS[name] for name in ("drop(0.1)", "burst(0.1, 0.5)", "inactive(0.1)", "random matching")}
     lines += ["", "| sweep of 6 over this network | largest relative difference of a loss, float64 |", "|---|---|"]
     for name, network in several.items():
-        left, right = swept(gpu, network), swept(cpu, network)
-        lines.append(f"| {name} | {np.abs(left / right - 1).max():.1e} |")
+        lines.append(f"| {name} | {swept(cpu, network):.1e} |")
         print(lines[-1], flush=True)
     folder = Path(__file__).parent / "results"
     folder.mkdir(exist_ok=True)
