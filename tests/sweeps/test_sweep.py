@@ -165,7 +165,7 @@ def test_a_restart_of_some_is_not_paid_by_all(together, monkeypatch):
     monkeypatch.setattr(sys.modules["peerdescent.sweeps.sweeping"], "_cores", lambda: 1)  # one piece
     problem, periods, steps = small_logistic(), [2, 3, 5, 7, 50], 31
     oracle = Counted(problem.oracle, large=17)
-    counted = peer.problems.Problem("counted", oracle, problem.data, 6, 5, 11.0)
+    counted = peer.problems.Problem("counted", oracle, problem.data, 6, 5, problem.sizes)
     grid = {"alpha": [0.1], "period": periods, "batch": [1], "large_batch": [17]}
     table = peer.sweep("d-get", grid, counted, RING, steps=steps)
     jax.effects_barrier()

@@ -61,6 +61,13 @@ class Problem:
     about: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What its data and numbers are, by name, if they have names; a partition that is drawn has a `data seed`."""
 
+    def __post_init__(self) -> None:
+        shape = None if self.sizes is None else np.shape(self.sizes)
+        require(
+            shape in (None, (self.nodes,)),
+            f"sizes has shape {shape}: must be ({self.nodes},), the number of samples of each node",
+        )
+
     @cached_property
     def samples(self) -> float | None:
         """m, the mean number of samples per node; None for an infinite stream."""
