@@ -12,56 +12,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
+from peerdescent import compressors
 from peerdescent.errors import require, unknown
-from peerdescent.threefry import words
-
-SALT = 0x70656572
-"""Sets the draws of networks apart from those of samples."""
-
-
-class Draw(NamedTuple):
-    """A source of random words for one purpose in one round: the key of a counter. `xp` is NumPy or jax.numpy."""
-
-    xp: Any
-    first: Any
-    second: Any
-
-    def words(self, count: int) -> Any:
-        """Random 32-bit words number 0, ..., count - 1, along the last axis."""
-        return words(self.first, self.second, self.xp.arange(count, dtype="uint32"))
-
-    def chance(self, probability: float, count: int) -> Any:
-        """Whether each of `count` events happens."""
-        return self.words(count) < _share(probability, self.xp)
-
-    def of(self, places: Any) -> Draw:
-        """A source for each of some nodes (k,): its words have the shape (k, count)."""
-        own = words(self.first, self.second, self.xp.asarray(places).astype("uint32"))
-        return self._replace(first=own[:, None])
-
-    def uniform(self, count: int, dtype: Any) -> Any:
-        """Numbers in (0, 1)."""
-        return (self.words(count).astype(dtype) + 0.5) / 2.0**32
-
-    def normal(self, count: int, dtype: Any) -> Any:
-        """Standard Gaussian numbers, by Box and Muller: two from two words."""
-        xp, half = self.xp, (count + 1) // 2
-        words = self.uniform(2 * half, dtype)
-        radius, angle = xp.sqrt(-2 * xp.log(words[..., :half])), 2 * math.pi * words[..., half:]
-        return xp.concatenate([radius * xp.cos(angle), radius * xp.sin(angle)], axis=-1)[..., :count]
-
-
-def _share(probability: float, xp: Any) -> Any:
-    """The words below this are that share of all words."""
-    return xp.asarray(min(round(probability * 2.0**32), 2**32 - 1), dtype="uint32")
-
-
-def source(xp: Any, seed: Any, t: Any, purpose: int, number: int) -> Draw:
-    """The source of a purpose, such as one of the faults, in round `number` of iteration t."""
-    seed, t = (xp.asarray(value).astype("uint32").reshape(1) for value in (seed, t))
-    return Draw(xp, words(seed, xp.asarray([SALT + purpose], dtype="uint32"), xp.asarray([number], dtype="uint32")), t)
+from peerdescent.threefry import Draw
 
 
 @dataclass(frozen=True)
@@ -301,18 +256,11 @@ class quantize(Fault):
 
     def sent(self, draw: Draw, x: Any, nodes: Any) -> Any:
         """Stochastic rounding."""
-        xp, levels = draw.xp, 2.0 ** (self.bits - 1) - 1
-        largest = xp.abs(x).max(axis=-1, keepdims=True)
-        unit = xp.where(largest > 0, largest, 1)
-        norm = unit * xp.sqrt(((x / unit) ** 2).sum(axis=-1, keepdims=True))  # squares of x might overflow
-        chances = draw.of(nodes).uniform(x.shape[-1], x.dtype)
-        chances = chances.reshape(chances.shape[0], *[1] * (x.ndim - 2), chances.shape[1])
-        scaled = xp.abs(x) * (levels / xp.where(norm > 0, norm, 1))
-        return xp.sign(x) * xp.floor(scaled + chances) * (norm / levels)
+        return compressors.rounded(x, self.bits, draw.of(nodes))
 
     def size(self, entries: int, item: int) -> float | None:
         """The bits of all entries, and the norm."""
-        return entries * self.bits / 8 + item
+        return compressors.quantize(self.bits).size(entries, item)
 
 
 @dataclass(frozen=True)
@@ -334,18 +282,11 @@ class top_k(Fault):
 
     def sent(self, draw: Draw, x: Any, nodes: Any) -> Any:
         """The largest entries, the lower index first among equals."""
-        xp, kept = draw.xp, self._kept(x.shape[-1])
-        size = xp.where(xp.isnan(x), math.inf, xp.abs(x))  # what is not finite is not hidden
-        order = xp.argsort(-size, axis=-1, stable=True)
-        rank = xp.argsort(order, axis=-1, stable=True)
-        return xp.where(rank < kept, x, 0)
+        return compressors.top_k(self.fraction).apply(x, draw.of(nodes))
 
     def size(self, entries: int, item: int) -> float | None:
         """The entries, and their numbers of four bytes."""
-        return self._kept(entries) * (item + 4)
-
-    def _kept(self, entries: int) -> int:
-        return max(1, math.ceil(self.fraction * entries - 1e-9))
+        return compressors.top_k(self.fraction).size(entries, item)
 
 
 FAULTS: dict[str, type[Fault]] = {

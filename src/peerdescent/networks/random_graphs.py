@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from peerdescent.networks.faults import Draw
+from peerdescent.threefry import Draw
 
 RULES = ("metropolis", "lazy")
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from peerdescent.networks.faults import Fault, source
+from peerdescent.networks.faults import Fault
+from peerdescent.threefry import source
 
 EVER = 1 << 20
 """The number of a round that stands for the whole iteration."""

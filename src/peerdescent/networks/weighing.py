@@ -13,10 +13,10 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from peerdescent.errors import require, unknown
-from peerdescent.networks.faults import source
 from peerdescent.networks.random_graphs import RULES as RANDOM_RULES
 from peerdescent.networks.random_graphs import RandomGraph
 from peerdescent.networks.rounds import GRAPH
+from peerdescent.threefry import source
 
 RULES = ("lazy", "metropolis", "equal", "push-pull")
 ROUNDING = 1e-12
