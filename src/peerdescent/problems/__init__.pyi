@@ -1,6 +1,7 @@
 from .custom import loss as loss
 from .minimise import Optimum as Optimum
 from .minimise import optimum as optimum
+from .penalties import composite as composite
 from .problem import Oracle as Oracle
 from .problem import Problem as Problem
 from .quadratics import quadratic as quadratic

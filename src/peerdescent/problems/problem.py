@@ -58,6 +58,8 @@ class Problem:
     variance: np.ndarray | None = field(default=None, repr=False)
     unflatten: Any = field(default=None, repr=False)
     held: int | None = None
+    penalty: Any = None
+    """The non-smooth term h, with `value` and `prox`; None if there is none."""
     about: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What its data and numbers are, by name, if they have names; a partition that is drawn has a `data seed`."""
 
@@ -91,6 +93,7 @@ class Problem:
     def definition(self) -> tuple[Any, ...]:
         """All that defines the problem, as arrays for a digest: the data, and the text of the oracle."""
         text, constants = definition(self.oracle, self.data, self.dimension)
+        text += "" if self.penalty is None else repr(self.penalty)
         return self.data, np.frombuffer(text.encode(), np.uint8), constants
 
     def only(self, node: int) -> Problem:
@@ -107,8 +110,18 @@ class Problem:
         return jax.tree.map(lambda a: a[0 if self.held is not None else node], own)
 
     def loss(self, x: Any) -> float:
-        """F(x) at one point x (p,)."""
-        return float(self.exact(x)[0].mean())
+        """F(x) at one point x (p,), with the non-smooth term if there is one."""
+        value = float(self.exact(x)[0].mean())
+        return value if self.penalty is None else value + float(self.penalty.value(np.asarray(x, float)))
+
+    def penalised(self, points: np.ndarray, values: np.ndarray, grads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """F + h (k,) and proximal gradient mappings (k, p) at points (k, p), from F and its gradients there.
+
+        The mapping is x - prox(x - grad F(x)), with step 1: the gradient itself where there is no h.
+        """
+        if self.penalty is None:
+            return values, grads
+        return values + self.penalty.value(points), points - self.penalty.prox(points - grads, 1.0)
 
     def grad(self, x: Any) -> np.ndarray:
         """The gradient of F at one point x (p,)."""
