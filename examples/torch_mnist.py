@@ -150,7 +150,7 @@ def explain() -> None:
     print(f"Start one process per node: torchrun --nproc-per-node {NODES} examples/torch_mnist.py --out runs/mnist")
     print(f"{graph}; what a process sends in a step, for images of 28 x 28:")
     for selector in METHODS[:-1]:
-        vectors = Costs(peer.methods.parse(selector), None, graph.degree[:1]).vectors(1)
+        vectors = Costs(peer.methods.parse(selector), None, graph.degree[:1]).sent(1)
         print(f"  {selector:<30}{vectors * size / 1e6:.3f} MB")
     print(f"  {METHODS[-1]:<30}{2 * (NODES - 1) / NODES * size / 1e6:.3f} MB, if it is a ring")
 

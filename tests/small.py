@@ -15,6 +15,7 @@ import numpy as np
 import peerdescent as peer
 from peerdescent.engines.registry import engine_class
 from peerdescent.keys import below, node_keys
+from peerdescent.threefry import coin
 
 
 def small_logistic(nodes: int = 6, samples: int = 11, features: int = 5, **options):
@@ -88,6 +89,11 @@ def drawn(seed: int, nodes: int, samples: int, batch: int, steps: int) -> np.nda
         return jax.vmap(lambda key: below(key, jnp.asarray(samples), batch))(node_keys(seed, jnp.arange(nodes), t))
 
     return np.asarray(jax.jit(jax.vmap(draw, (None, 0)))(jnp.uint32(seed), jnp.arange(steps)))
+
+
+def coins(seed: int, probability: float, steps: int) -> np.ndarray:
+    """The coins that all nodes share in iterations 0, ..., steps - 1: whether each shows `then` (steps,)."""
+    return coin(np, seed, np.arange(steps), 0, probability)
 
 
 def states(method, problem, network, steps: int, *, seed: int = 0, x0=None, engine: str = "stacked") -> Iterator:

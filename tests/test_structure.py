@@ -55,8 +55,8 @@ def test_mentions_are_seen():
 
 
 HYPERPARAMETERS = {name for part in (*ESTIMATORS.values(), *FUSIONS.values()) for name in declared(part)}
-VERBS = {"batch", "period"}
-"""Names that are arguments of verbs as well, and so stand in every engine."""
+VERBS = {"batch", "period", "probability", "compressor", "epsilon"}
+"""Names that are also arguments of verbs, kinds of hyperparameters, or the accuracy in theory."""
 ABOUT_ONE_METHOD = ("theory", "cli/theory.py")
 """Theorem 1 and Corollary 1 are about the numbers of GT-HSGD."""
 

@@ -1,3 +1,4 @@
+from . import compressors as compressors
 from . import datasets as datasets
 from . import engines as engines
 from . import figures as figures

@@ -12,7 +12,7 @@ import pytest
 import peerdescent as peer
 from peerdescent.engines import debug
 from peerdescent.methods.contract import State
-from peerdescent.methods.estimators import ESTIMATORS, spider
+from peerdescent.methods.estimators import ESTIMATORS
 from peerdescent.methods.fusions import FUSIONS
 from small import PROBLEMS, assert_close, compiled, states
 
@@ -25,20 +25,33 @@ NETWORKS = {
     "grid": peer.Network(peer.topology.grid(6)),
 }
 DIRECTED = ("directed-exponential", "one-peer")
-CELLS = [  # three networks for every fusion, those that need a symmetric or a static W included
-    (fusion, network)
-    for fusion, part in FUSIONS.items()
-    for network in (
-        "ring",
-        *(("star", "grid" if part.needs.static else "taking turns") if part.needs.symmetric else DIRECTED),
-    )
-]
 STEPS = 6
+OPTIONS = {
+    "period": 3, "large_batch": 4, "interval": 3, "compressor": "random-k(0.5)", "mu": 0.3, "decay": 0.3,
+    "decay_square": 0.9,
+}  # fmt: skip
+
+
+def networks(fusion):
+    """Three networks for every fusion, those that need a symmetric or a static W included."""
+    needs = FUSIONS[fusion].needs
+    if needs.symmetric:
+        return "ring", "star", "grid" if needs.static else "taking turns"
+    return ("ring", "grid", "directed-exponential") if needs.static else ("ring", *DIRECTED)
+
+
+def cells():
+    """Every pair of parts; each fusion on three networks, and each part on all problems that it can have."""
+    for j, estimator in enumerate(ESTIMATORS):
+        for k, fusion in enumerate(FUSIONS):
+            names = [name for name in PROBLEMS if (estimator, name) != ("svrg", "streaming")]
+            yield estimator, fusion, names[(j + k) % len(names)], networks(fusion)[(j + k) % 3]
 
 
 def cell(estimator, fusion):
-    part = spider(period=3, batch=2, large_batch=4) if estimator == "spider" else ESTIMATORS[estimator](batch=2)
-    return peer.compose(part, FUSIONS[fusion]())
+    method = peer.compose(ESTIMATORS[estimator](batch=2), FUSIONS[fusion]())
+    options = {name: value for name, value in OPTIONS.items() if name in method.parameters}
+    return method.replace(**options, **{name: 0.4 for name in method.parameters if name.endswith("probability")})
 
 
 @pytest.fixture(scope="module")
@@ -59,16 +72,15 @@ def test_fusions_that_need_one_matrix_refuse_networks_that_change(fusion, proble
         peer.run(cell("sgd", fusion), problems["quadratic"], NETWORKS["taking turns"], steps=STEPS)
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize(("fusion", "network"), CELLS)
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize(("estimator", "fusion", "problem", "network"), list(cells()))
 def test_cell(estimator, fusion, problem, network, problems):
     method, problem, network = cell(estimator, fusion), problems[problem], NETWORKS[network]
     options = {"steps": STEPS, "precision": 64, "record": 1, "x0": problem.start}
     trace = peer.run(method, problem, network, seed=1, **options)
     shape = (problem.nodes, problem.dimension)
     assert trace.x.shape == shape
-    assert all(leaf.shape == shape and leaf.dtype == np.float64 for leaf in jax.tree.leaves(trace.state))
+    shapes = shape, (problem.nodes, 1)  # vectors, and a number a node
+    assert all(leaf.shape in shapes and leaf.dtype == np.float64 for leaf in jax.tree.leaves(trace.state))
     assert trace.status == "done"
     assert np.isfinite(trace.x).all()
     assert np.ptp(trace.x - trace.x.mean(axis=0)) > 0, "the nodes never differed: their data or their draws are shared"
@@ -104,7 +116,7 @@ def test_steps_are_pure(estimator, fusion, problems):
 
 
 class Tensors:
-    """The seven verbs in plain NumPy, without JAX, with one quadratic shared by all nodes."""
+    """The verbs in plain NumPy, without JAX, with one quadratic shared by all nodes."""
 
     def __init__(self, w, t):
         self.w, self.t = w, t
@@ -127,8 +139,20 @@ class Tensors:
     def push(self, x):
         return self.w @ x
 
-    def every(self, period, then, otherwise):
-        return then() if self.t % period == 0 else otherwise()
+    def every(self, period, then, otherwise, phase=0):
+        return then() if (self.t - phase) % period == 0 else otherwise()
+
+    def chance(self, probability, then, otherwise):
+        return then() if self.t * probability % 1 < probability else otherwise()
+
+    def compress(self, x, operator):
+        return 0.8 * x
+
+    def prox(self, x, step):
+        return x
+
+    def dot(self, x, y):
+        return (x * y).sum(axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
@@ -139,11 +163,13 @@ def test_the_same_text_runs_over_plain_numpy(estimator, fusion):
     for t in range(1, 300):
         state = method.step(state, Tensors(w, t))
     assert isinstance(state.x, np.ndarray)
-    assert np.abs(state.x).max() < 0.1, "every cell descends on x'x/2 with vanishing noise"
+    # Every cell descends on x'x/2 with vanishing noise; steps of one length, or about one, end at about alpha.
+    limit = 0.5 if estimator == "adam" or fusion in ("normalized-tracking", "adaptive-tracking") else 0.1
+    assert np.abs(state.x).max() < limit
 
 
 def test_methods_import_no_framework():
-    """Methods are arithmetic and seven verbs: their modules import no framework."""
+    """Methods are arithmetic and verbs: their modules import no framework."""
     for path in (Path(peer.__file__).parent / "methods").glob("*.py"):
         tree = ast.parse(path.read_text())
         imported = {

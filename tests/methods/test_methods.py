@@ -11,7 +11,7 @@ import peerdescent as peer
 from peerdescent import estimators, fusions
 from peerdescent.engines.outline import outline
 from peerdescent.methods import METHODS, parse
-from peerdescent.methods.parameters import choice, step_size
+from peerdescent.methods.parameters import choice
 
 SIGNATURES = {
     "dsgd": ["alpha", "batch"],
@@ -23,6 +23,26 @@ SIGNATURES = {
     "gt-sarah": ["alpha", "period", "batch"],
     "gt-hsgd": ["alpha", "beta", "batch", "initial_batch"],
     "push-pull": ["alpha", "batch"],
+    "dsgdm": ["alpha", "rho", "batch"],
+    "gt-momentum": ["alpha", "rho", "batch"],
+    "edm": ["alpha", "rho", "batch"],
+    "gt-svrg": ["alpha", "period", "batch"],
+    "gt-page": ["alpha", "probability", "batch", "large_batch"],
+    "extra": ["alpha", "batch"],
+    "qg-dsgdm": ["alpha", "mu", "batch"],
+    "decentlam": ["alpha", "mu", "batch"],
+    "d-adam": ["alpha", "beta1", "beta2", "epsilon", "batch"],
+    "gt-adam": ["alpha", "decay", "decay_square", "epsilon", "batch"],
+    "choco-sgd": ["alpha", "gamma", "compressor", "batch"],
+    "beer": ["alpha", "gamma", "compressor", "batch"],
+    "motef": ["alpha", "gamma", "compressor", "rho", "batch"],
+    "docom": ["alpha", "gamma", "compressor", "beta", "batch", "initial_batch"],
+    "k-gt": ["alpha", "outer", "interval", "batch"],
+    "led": ["alpha", "dual", "interval", "batch"],
+    "proxskip": ["alpha", "dual", "chi", "probability", "batch"],
+    "proxgt": ["alpha", "batch"],
+    "deepstorm": ["alpha", "beta", "batch", "initial_batch"],
+    "gt-nsgdm": ["alpha", "rho", "batch"],
 }
 PARTS = {
     "dsgd": ("sgd", "consensus"),
@@ -34,6 +54,26 @@ PARTS = {
     "gt-sarah": ("spider", "tracking"),
     "gt-hsgd": ("hybrid", "tracking"),
     "push-pull": ("sgd", "push_pull"),
+    "dsgdm": ("momentum", "consensus"),
+    "gt-momentum": ("momentum", "tracking"),
+    "edm": ("momentum", "exact_diffusion"),
+    "gt-svrg": ("svrg", "tracking"),
+    "gt-page": ("page", "tracking"),
+    "extra": ("sgd", "extra"),
+    "qg-dsgdm": ("sgd", "quasi_global"),
+    "decentlam": ("sgd", "decentlam"),
+    "d-adam": ("adam", "consensus"),
+    "gt-adam": ("sgd", "adaptive_tracking"),
+    "choco-sgd": ("sgd", "choco"),
+    "beer": ("sgd", "compressed_tracking"),
+    "motef": ("momentum", "compressed_tracking"),
+    "docom": ("hybrid", "compressed_tracking"),
+    "k-gt": ("sgd", "local_tracking"),
+    "led": ("sgd", "local_diffusion"),
+    "proxskip": ("sgd", "skip"),
+    "proxgt": ("sgd", "proximal_tracking"),
+    "deepstorm": ("hybrid", "proximal_tracking"),
+    "gt-nsgdm": ("momentum", "normalized_tracking"),
 }
 
 
@@ -46,6 +86,7 @@ def test_named_methods(name):
     assert tuple(type(part).__name__ for part in method.parts) == PARTS[name]
     assert method.name == name
     assert METHODS[name].citation
+    assert METHODS[name].purpose in peer.methods.PURPOSES
     assert METHODS[name].build.__doc__
 
 
@@ -54,6 +95,9 @@ def test_options_that_tell_relatives_apart():
     assert parse("gt-sarah").parameters["atc"] is True
     assert parse("gt-sarah").parameters["large_batch"] is None
     assert parse("dsgd").parameters["atc"] is False
+    assert parse("dsgdm").parameters["atc"] is parse("d-adam").parameters["atc"] is True
+    assert parse("proxgt").parameters["atc"] is True
+    assert parse("deepstorm").parameters["atc"] is False
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -137,19 +181,21 @@ def test_methods_that_do_more_than_arithmetic_are_told_so():
     from small import small_quadratic
 
     method = peer.Method(lambda x, net: x, lambda x, net: abs(x), "folded")
-    with pytest.raises(ValueError, match=r"folded does more than \+, -, \* and / with its vectors"):
+    with pytest.raises(ValueError, match=r"folded does more than \+, -, \*, / and \*\* with its vectors"):
         peer.run(method, small_quadratic(), peer.Network(peer.topology.ring(6)), steps=3)
 
 
-def test_parts_with_a_shared_parameter_are_refused():
-    from dataclasses import dataclass
-
-    @dataclass(frozen=True)
-    class greedy(estimators.sgd):
-        alpha: float = step_size(0.1)
-
-    with pytest.raises(ValueError, match=r"greedy and tracking both have a parameter .*'alpha'.*: rename it"):
-        peer.compose(greedy(), fusions.tracking())
+def test_a_name_that_both_parts_have_is_preceded_by_that_of_its_part():
+    method = parse("page*skip[page_probability=0.3]")
+    assert method.parts[0].probability == 0.3
+    assert method.parts[1].probability == fusions.skip.probability
+    other = method.replace(skip_probability=0.4, alpha=0.5)
+    assert (other.parts[0].probability, other.parts[1].probability, other.parts[1].alpha) == (0.3, 0.4, 0.5)
+    assert parse(str(other)) == other
+    assert set(method.numbers) == {"page_probability", "alpha", "dual", "chi", "skip_probability"}
+    with pytest.raises(ValueError, match=r"unknown parameter of page\*skip 'probability'"):
+        parse("page*skip[probability=0.3]")
+    assert "epsilon" not in parse("adam*adaptive-tracking").parameters
 
 
 def test_methods_made_by_hand_have_no_parameters():

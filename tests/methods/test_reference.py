@@ -5,62 +5,13 @@ from __future__ import annotations
 import networkx as nx
 import numpy as np
 import pytest
+from loops import STEPS, STRENGTH, Nodes, recursion, sgd
 
 import peerdescent as peer
-from small import assert_close, drawn, small_logistic, states
+from small import assert_close, small_logistic, states
 
 OPTIMISED = True  # compiled as users have it
-NODES, STEPS, STRENGTH = 6, 200, 0.01
-
-
-class Nodes:
-    """Arithmetic node by node: the oracle of non-convex logistic regression, and the sum over neighbours."""
-
-    def __init__(self, problem, network, seed):
-        w = network.W
-        self.rows, self.n = np.asarray(problem.data.rows, dtype=float), problem.nodes
-        self.ws = w if w.ndim == 3 else [w]
-        self.bs = self.ws if network.pushed is None else [network.pushed.toarray()]
-        self.w, self.b = self.ws[0], self.bs[0]
-        self.p, self.m, self.seed = problem.dimension, self.rows.shape[1], seed
-
-    def zeros(self):
-        return [np.zeros(self.p) for _ in range(self.n)]
-
-    def draw(self, t, batch):
-        return drawn(self.seed, self.n, self.m, batch, STEPS)[t]
-
-    def grads(self, x, sample):
-        result = []
-        for i in range(self.n):
-            total = np.zeros(self.p)
-            for j in sample[i]:
-                row = self.rows[i, j]
-                total += -row / (1 + np.exp(row @ x[i]))
-            result.append(total / len(sample[i]) + STRENGTH * 2 * x[i] / (1 + x[i] ** 2) ** 2)
-        return result
-
-    def exact(self, x):
-        return self.grads(x, [range(self.m)] * self.n)
-
-    def mix(self, x):
-        return [sum(self.w[i, j] * x[j] for j in range(self.n)) for i in range(self.n)]
-
-    def push(self, x):
-        return [sum(self.b[i, j] * x[j] for j in range(self.n)) for i in range(self.n)]
-
-    def combine(self, function, *vectors):
-        return [function(*parts) for parts in zip(*vectors, strict=True)]
-
-
-def sgd(nodes, x, t, batch):
-    return nodes.grads(x[t], nodes.draw(t, batch))
-
-
-def recursion(nodes, x, v, t, batch, keep):
-    xi = nodes.draw(t, batch)
-    new, old = nodes.grads(x[t], xi), nodes.grads(x[t - 1], xi)
-    return nodes.combine(lambda g, h, w: g + keep * (w - h), new, old, v[t - 1])
+NODES = 6
 
 
 def spider(nodes, x, v, t, batch, period, large_batch):
@@ -174,7 +125,3 @@ def test_run_ends_where_the_loops_end(name):
     method = peer.methods.METHODS[name].build(**PARAMETERS[name])
     trace = peer.run(method, problem, network, steps=STEPS, seed=5, precision=64, record=7)
     assert_close(trace.x, naive(name, PARAMETERS[name], Nodes(problem, network, seed=5))[-1])
-
-
-def test_named_methods_are_all_here():
-    assert set(PARAMETERS) == set(peer.methods.METHODS)

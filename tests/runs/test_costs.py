@@ -11,12 +11,13 @@ from peerdescent.engines import debug
 from peerdescent.engines.outline import outline
 from peerdescent.methods.estimators import ESTIMATORS, spider
 from peerdescent.methods.fusions import FUSIONS
-from peerdescent.runs.costs import Costs
+from peerdescent.runs.costs import Books, Costs
 from peerdescent.runs.schedule import Grid, recording_steps
-from small import small_logistic, small_quadratic
+from small import coins, small_logistic, small_quadratic
 
 RING = peer.Network(peer.topology.ring(6))
 STEPS, M = 10, 11
+TOP = peer.compressors.top_k(0.4)
 
 # name, parameters, gradients of iterations 0..9 at each node, rounds of each iteration or of all
 TABLE = [
@@ -29,6 +30,26 @@ TABLE = [
     ("d-spider-sfo", {"batch": 2, "period": 4, "large_batch": 20}, [20, 4, 4, 4] * 2 + [20, 4], 1),
     ("gt-sarah", {"batch": 2, "period": 4}, [M, 4, 4, 4] * 2 + [M, 4], 2),
     ("push-pull", {"batch": 3}, [3] * 10, [1] + [2] * 9),
+    ("dsgdm", {"batch": 3}, [3] * 10, 1),
+    ("gt-momentum", {"batch": 3}, [3] * 10, 2),
+    ("edm", {"batch": 3}, [3] * 10, 1),
+    ("gt-svrg", {"batch": 2, "period": 4}, [M, 4, 4, 4] * 2 + [M, 4], 2),
+    ("gt-page", {"batch": 2, "probability": 1.0}, [M] * 10, 2),
+    ("extra", {"batch": 3}, [3] * 10, 1),
+    ("qg-dsgdm", {"batch": 3}, [3] * 10, 1),
+    ("decentlam", {"batch": 3}, [3] * 10, 1),
+    ("d-adam", {"batch": 3}, [3] * 10, 1),
+    ("gt-adam", {"batch": 3}, [3] * 10, [1] + [2] * 9),
+    ("choco-sgd", {"batch": 3, "compressor": TOP}, [3] * 10, 1),
+    ("beer", {"batch": 3, "compressor": TOP}, [3] * 10, [1] + [2] * 9),
+    ("motef", {"batch": 3, "compressor": TOP}, [3] * 10, [1] + [2] * 9),
+    ("docom", {"batch": 3, "initial_batch": 32, "compressor": TOP}, [32] + [6] * 9, [1] + [2] * 9),
+    ("k-gt", {"batch": 3, "interval": 4}, [3] * 10, [0, 0, 0, 2] * 2 + [0, 0]),
+    ("led", {"batch": 3, "interval": 4}, [3] * 10, [0, 0, 0, 1] * 2 + [0, 0]),
+    ("proxskip", {"batch": 3, "probability": 1.0}, [3] * 10, 1),
+    ("proxgt", {"batch": 3}, [3] * 10, 2),
+    ("deepstorm", {"batch": 3, "initial_batch": 32}, [32] + [6] * 9, 2),
+    ("gt-nsgdm", {"batch": 3}, [3] * 10, 2),
 ]
 
 
@@ -40,7 +61,9 @@ def test_counts_equal_the_table(name, parameters, gradients, rounds):
     rounds = np.cumsum([0, *np.broadcast_to(rounds, STEPS)])
     assert table["rounds"].tolist() == rounds.tolist()
     assert table["epoch"].tolist() == pytest.approx((np.cumsum([0, *gradients]) / M).tolist())
-    assert table["bytes"].tolist() == (rounds * 2 * problem.dimension * 4).tolist()
+    # two of five entries, with their places, where messages are compressed
+    message = 2 * (4 + 4) if "compressor" in parameters else problem.dimension * 4
+    assert table["bytes"].tolist() == (rounds * 2 * message).tolist()
 
 
 def test_every_method_is_in_the_table():
@@ -68,17 +91,27 @@ class Counting(debug.Net):
         self.engine.counted["gradients"] += M
         return super().full_grad(x)
 
+    def compress(self, x, operator):
+        compressed = super().compress(x, operator)
+        self.engine.kept.append((compressed, operator))
+        return compressed
+
     def mix(self, x):
-        self.engine.counted["rounds"] += 1
+        self.round(x)
         return super().mix(x)
 
     def disagree(self, x):
-        self.engine.counted["rounds"] += 1
+        self.round(x)
         return super().disagree(x)
 
     def push(self, x):
-        self.engine.counted["rounds"] += 1
+        self.round(x)
         return super().push(x)
+
+    def round(self, x):
+        self.engine.counted["rounds"] += 1
+        sizes = [operator.size(5, 8) for compressed, operator in self.engine.kept if compressed is x]
+        self.engine.counted["bytes"] += 2 * (sizes[0] if sizes else 5 * 8)
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
@@ -92,14 +125,25 @@ def test_costs_equal_what_is_computed(estimator, fusion):
         else ESTIMATORS[estimator](batch=2)
     )
     method, problem = peer.compose(part, FUSIONS[fusion]()), small_logistic(samples=M)
-    costs = Costs(method, problem.samples, [2.0])
+    method = method.replace(**{name: 0.5 for name in method.parameters if name.endswith("probability")})
+    books = Books(Costs.of(method, problem, RING, 8), problem, RING, 3)
     with jax.enable_x64(True):
-        engine = debug.Debug(method, problem, RING, 0, np.dtype("float64"))
-        engine.counted = {"gradients": 0, "rounds": 0}
+        engine = debug.Debug(method, problem, RING, 3, np.dtype("float64"))
+        engine.counted, engine.kept = {"gradients": 0, "rounds": 0, "bytes": 0}, []
         state = method.init(np.zeros((6, problem.dimension)), Counting(engine, 0, ()))
-        for t in range(1, 9):
-            assert engine.counted == {"gradients": costs.gradients(t), "rounds": costs.rounds(t)}
-            state = method.step(state, Counting(engine, t, ())) if t < 8 else state
+        for t in range(1, 13):
+            assert tuple(engine.counted.values()) == books.at(t)
+            state = method.step(state, Counting(engine, t, ())) if t < 12 else state
+
+
+def test_coins_are_expected_before_a_run_and_counted_in_it():
+    method, problem = peer.methods.gt_page(probability=0.25, batch=2), small_logistic(samples=M)
+    costs = Costs.of(method, problem, RING)
+    assert costs.gradients(101) == pytest.approx(M + 100 * (0.25 * M + 0.75 * 4))
+    restarts = coins(5, 0.25, 101)[1:].sum()
+    table = peer.run(method, problem, RING, steps=101, seed=5, record=[101]).table
+    assert table["gradients"].iloc[-1] == M + restarts * M + (100 - restarts) * 4
+    assert 10 < restarts < 40
 
 
 def test_nested_every_is_counted():
@@ -130,7 +174,7 @@ def test_costs_of_a_long_run_keep_one_period_and_equal_the_sum_of_all():
     every = np.arange(1001)
     assert costs.gradients(every).tolist() == np.cumsum([0, 7, *gradients]).tolist()
     assert costs.rounds(every).tolist() == np.cumsum([0, 1, *rounds]).tolist()
-    assert costs.vectors(every) == pytest.approx(np.cumsum([0, 2, *rounds * degrees[t % 4]]))
+    assert costs.sent(every) == pytest.approx(np.cumsum([0, 2, *rounds * degrees[t % 4]]))
     assert len(costs._table) == 61, "the common period of 6, 10 and 4 is 60"
     for budget in [1, 7, 9.9, 10, 500, 5000.5, float(costs.gradients(777)), float(costs.gradients(777)) - 1]:
         spent = costs.gradients(every)

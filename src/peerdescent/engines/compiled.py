@@ -108,11 +108,21 @@ def _lifted(
     results on the mesh.
     """
     if many:
-        return jax.vmap(act, in_axes=seeds)
+        return partial(_by_seed, act, seeds)
     if mesh is not None:
         # JAX's check of replication is off: it rejects a scan whose carry starts as zeros, as in an evaluation.
         return jax.shard_map(act, mesh=mesh, in_specs=cuts, out_specs=out, check_vma=False)
     return act
+
+
+def _by_seed(act: Callable[..., Any], seeds: tuple[Any, ...], *values: Any) -> Any:
+    """`act` mapped over seeds. A single one is not mapped, since both sides of a branch by a coin would be computed."""
+    count = {len(leaf) for axis, tree in zip(seeds, values, strict=True) if axis == 0 for leaf in jax.tree.leaves(tree)}
+    if count != {1}:
+        return jax.vmap(act, in_axes=seeds)(*values)
+    pairs = zip(seeds, values, strict=True)
+    alone = [tree if axis is None else jax.tree.map(lambda a: a[0], tree) for axis, tree in pairs]
+    return jax.tree.map(lambda a: a[None], act(*alone))
 
 
 def cuts_of(state: Any) -> Any:

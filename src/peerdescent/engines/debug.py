@@ -14,28 +14,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from peerdescent.compressors import Compressor
 from peerdescent.engines.contract import Running
 from peerdescent.engines.mixing import Repeated
+from peerdescent.engines.verbs import Eager
 from peerdescent.errors import NotFinite
 from peerdescent.keys import node_keys
-from peerdescent.methods.contract import Calls, Method
+from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
 from peerdescent.networks.rounds import Iteration, matrix
 from peerdescent.problems.problem import Problem, cast
 
 
-class Net:
+class Net(Eager):
     """The verbs in iteration t, one node at a time."""
 
     def __init__(self, engine: Debug, t: int, memory: Any) -> None:
-        self.engine, self.t = engine, t
-        self.calls, self.rounds = Calls(), Calls()
+        super().__init__(engine.seed, t)
+        self.engine = engine
         once = Turn(self, engine.links.at(np, engine.seed, t, memory))
         self.turn = once if engine.repeats == 1 else Repeated(once, engine.repeats, engine.momentum)
 
     def sample(self, batch: int) -> list[Any]:
         """One sample for each node."""
-        engine, call = self.engine, self.calls.take()
+        engine, call = self.engine, self.calls.take("sample")
 
         def draw(i: int) -> Any:
             key = node_keys(jnp.uint32(engine.seed), jnp.asarray(i), jnp.asarray(self.t), call)
@@ -55,20 +57,29 @@ class Net:
 
     def mix(self, x: np.ndarray) -> np.ndarray:
         """sum_j w_ij x_j, as an explicit sum."""
-        return self.turn.mix(self.rounds.take(), x)
+        return self.turn.mix(self.calls.take("round"), x)
 
     def disagree(self, x: np.ndarray) -> np.ndarray:
         """sum_j w_ij (x_i - x_j), as an explicit sum."""
-        return self.turn.disagree(self.rounds.take(), x)
+        return self.turn.disagree(self.calls.take("round"), x)
 
     def push(self, x: np.ndarray) -> np.ndarray:
         """sum_j b_ij x_j, as an explicit sum."""
-        return self.turn.push(self.rounds.take(), x)
+        return self.turn.push(self.calls.take("round"), x)
 
-    def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """Call one of the two functions."""
-        with self.calls.inside(self.calls.next), self.rounds.inside(self.rounds.next):
-            return then() if self.t % period == 0 else otherwise()
+    def compress(self, x: np.ndarray, operator: Compressor) -> np.ndarray:
+        """C(x_i) at each node."""
+        draw = self._compression()
+        return self._vectors("compress", lambda i: operator.apply(x[i][None], draw.of(np.array([i])))[0])
+
+    def prox(self, x: np.ndarray, step: float) -> np.ndarray:
+        """The proximal operator of the problem's non-smooth term, at each node."""
+        penalty = self.engine.penalty
+        return x if penalty is None else self._vectors("prox", lambda i: penalty.prox(x[i], step))
+
+    def dot(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Each node's inner product, (n, 1)."""
+        return self._vectors("dot", lambda i: [x[i] @ y[i]])
 
     def _vectors(self, stage: str, local: Callable[[int], Any]) -> np.ndarray:
         vectors = np.stack([np.asarray(v) for v in self._at_each_node(stage, local)])
@@ -149,7 +160,7 @@ class Debug:
 
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
         self.method, self.oracle, self.nodes, self.seed, self.dtype = method, problem.oracle, problem.nodes, seed, dtype
-        data = cast(problem.data, dtype)
+        self.penalty, data = problem.penalty, cast(problem.data, dtype)
         self.held = [jax.tree.map(lambda a, i=i: a[i], data) for i in range(self.nodes)]
         self.links, self.repeats, self.momentum = network.links, network.rounds, network.momentum
         self.weights = [W.toarray() for W in network.matrices] if network.is_known else []

@@ -17,7 +17,7 @@ import numpy as np
 
 from peerdescent.engines.compiled import Loop, evaluate
 from peerdescent.engines.mixing import weights_of
-from peerdescent.engines.outline import Outline, outline
+from peerdescent.engines.outline import Chance, Outline, outline
 from peerdescent.engines.program import Program, number
 from peerdescent.engines.stacked import on_device
 from peerdescent.methods.contract import Method
@@ -83,8 +83,11 @@ class Fleet:
             # Products with a large minibatch use all cores already, and are faster the wider they are.
             batches = [batch for _, batch in does.requests]
             alone = jax.default_backend() == "cpu" and max(batches, default=1) >= WIDE_FROM
+            # Seeds toss their own coins: together, all would compute both sides.
+            coins = any(isinstance(when, Chance) for when in does.branches)
             for lists in alike.values():
-                found += list(_cut(np.array(lists), 2 * capacity if alone else capacity, 1 if alone else workers))
+                for some in [[one] for one in lists] if coins else [lists]:
+                    found += list(_cut(np.array(some), 2 * capacity if alone else capacity, 1 if alone else workers))
         return sorted(found, key=lambda piece: -max(self.members[k].marks[-1] for k in piece[0]))
 
     def follow(
@@ -97,7 +100,9 @@ class Fleet:
         first = [self.members[k] for k in piece[0]]
         method = first[0].method
         does = outline(method)
-        program = Program(method.pattern, self.problem.oracle, does.aliases, True, does.code, does.rounds)
+        program = Program(
+            method.pattern, self.problem.oracle, does.aliases, True, does.code, does.rounds, self.problem.penalty
+        )
         each = [m.method.numbers for m in first]
         numbers = {name: number([own[name] for own in each], self.dtype)[:, None] for name in each[0]}
         seeds = jnp.array([self.members[row[0]].seed for row in piece], jnp.uint32)
@@ -139,7 +144,9 @@ class Fleet:
         with jax.default_matmul_precision("highest"):  # also if steps may use reduced precision
             values, grads = evaluate(self.problem.oracle, None, jnp.asarray(padded, self.dtype), self.data)
         with np.errstate(over="ignore"):  # of configurations that diverge
-            return np.asarray(values)[: len(points)], np.linalg.norm(np.asarray(grads)[: len(points)], axis=1)
+            known = np.asarray(values)[: len(points)], np.asarray(grads)[: len(points)]
+            found, mappings = self.problem.penalised(points, *known)
+            return found, np.linalg.norm(mappings, axis=1)
 
     def _capacity(self, method: Method, does: Outline) -> int:
         """How many configurations may run together."""

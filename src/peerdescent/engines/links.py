@@ -21,18 +21,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
+from peerdescent.compressors import Compressor
 from peerdescent.engines import meeting
 from peerdescent.engines.meeting import is_loopback, seconds
 from peerdescent.engines.mixing import Repeated
 from peerdescent.errors import NotFinite, PeerLost, require
 from peerdescent.networks.network import Network
 from peerdescent.networks.rounds import Iteration
+from peerdescent.threefry import Draw
 
 LINE = 512
 """Bytes of the line that announces a tensor; longer ones are truncated and shorter ones padded."""
@@ -112,6 +114,8 @@ class Turn:
     def __init__(self, links: Links, happens: Iteration) -> None:
         self.links, self.happens = links, happens
         self.awake = happens.awake is None or bool(happens.awake[links.rank])
+        self.squeezed: dict[int, Squeezed] = {}
+        """The compressed vectors of this step, by the identity of their tensors."""
 
     def mix(self, number: int, x: torch.Tensor) -> torch.Tensor:
         """sum_j w_ij x_j over this node i and the nodes it receives from, in the order of j."""
@@ -134,6 +138,14 @@ class Turn:
         total = sum((w * heard[j] for j, w in weights.items()), start=torch.zeros_like(x))
         return total if noise is None else total + noise
 
+    def compress(self, x: torch.Tensor, operator: Compressor, draw: Draw) -> torch.Tensor:
+        """C(x), as the neighbours will decode it; a round sends it as the bytes that it is encoded in."""
+        own, by = x.detach().cpu().numpy(), draw.of(np.array([self.links.rank]))
+        message = operator.encode(own, by)
+        found = torch.from_numpy(operator.decode(message, own.size, own.dtype, by)).to(x.device)
+        self.squeezed[id(found)] = Squeezed(found, operator, draw, torch.from_numpy(message))
+        return found
+
     def _round(
         self, number: int, x: torch.Tensor, verb: str
     ) -> tuple[dict[int, float], dict[int, torch.Tensor], torch.Tensor | None]:
@@ -153,8 +165,13 @@ class Turn:
             weights[links.rank] = 1 - (given if verb == "push" else sum(weights.values()))
             weights = dict(sorted(weights.items()))
             message, noise = self._distorted(number, x, weights)
-        heard = links.exchange(dict.fromkeys(targets, message), sources, x, what, number)
-        links.sent += len(targets) * x.numel() * x.element_size()
+        packed = self.squeezed.get(id(x))
+        if packed is not None:
+            message, what = packed.message, f"{what}, {packed.operator}"
+        heard = links.exchange(dict.fromkeys(targets, message), sources, message, what, number)
+        links.sent += len(targets) * message.numel() * message.element_size()
+        if packed is not None:
+            heard = {j: packed.read(j, own) for j, own in heard.items()}
         return weights, {**heard, links.rank: x}, noise
 
     def _distorted(
@@ -168,6 +185,22 @@ class Turn:
         noise = np.broadcast_to(self.happens.noise(number, heard, own, node), own.shape)
         sent = np.ascontiguousarray(self.happens.message(number, own, node)[0])
         return torch.tensor(sent, device=x.device), torch.tensor(noise[0], device=x.device)
+
+
+class Squeezed(NamedTuple):
+    """A compressed vector, and the bytes that it is sent as."""
+
+    x: torch.Tensor
+    operator: Compressor
+    draw: Draw
+    message: torch.Tensor
+
+    def read(self, sender: int, message: torch.Tensor) -> torch.Tensor:
+        """The vector that another process has sent by the same operator."""
+        dtype = torch.empty(0, dtype=self.x.dtype).numpy().dtype
+        by = self.draw.of(np.array([sender]))
+        found = self.operator.decode(message.cpu().numpy(), self.x.numel(), dtype, by)
+        return torch.from_numpy(found).to(self.x.device)
 
 
 class Links:

@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 
 import jax
 
+from peerdescent.compressors import Compressor
 from peerdescent.digests import fingerprint, is_library
 from peerdescent.methods.contract import Calls, Method
 from peerdescent.problems.definition import digest
+from peerdescent.threefry import coin
 
 
 class Blank:
@@ -51,13 +53,16 @@ class Blank:
     def __rtruediv__(self, other: Any) -> Blank:
         return Blank("/", other, self)
 
+    def __pow__(self, other: Any) -> Blank:
+        return Blank("**", self, other)
+
     def __neg__(self) -> Blank:
         return Blank("neg", self)
 
     def __iadd__(self, other: Any) -> Blank:
         raise TypeError("it changes a vector in place, as in x += y: write x = x + y")
 
-    __isub__ = __imul__ = __itruediv__ = __iadd__
+    __isub__ = __imul__ = __itruediv__ = __ipow__ = __iadd__
 
 
 def _text(part: Any) -> Any:
@@ -78,6 +83,15 @@ class Leaf(Blank):
     def __init__(self, number: int) -> None:
         super().__init__("leaf", number)
         self.number = number
+
+
+class Squeezed(Blank):
+    """A placeholder for a compressed vector. Whatever is computed from it is not compressed."""
+
+    def __init__(self, x: Any, operator: Compressor) -> None:
+        kind = type(operator)
+        super().__init__("compress", x, str(operator), "" if is_library(kind) else fingerprint(kind))
+        self.operator = operator
 
 
 class Drawn(NamedTuple):
@@ -102,12 +116,36 @@ class Mix(NamedTuple):
     """A `mix`, `disagree` or `push`: one round of communication, or several if the network has them, and its number."""
 
     number: int
+    operator: Compressor | None = None
+    """What the vector was compressed by."""
+
+
+class Every(NamedTuple):
+    """When an `every` takes its `then`."""
+
+    period: Any
+    phase: Any
+
+    def due(self, xp: Any, seed: Any, t: Any) -> Any:
+        """Whether it does in iterations t (any shape)."""
+        return (t - self.phase) % self.period == 0
+
+
+class Chance(NamedTuple):
+    """When a `chance` takes its `then`: with a probability, by the coin of this number."""
+
+    probability: Any
+    number: int
+
+    def due(self, xp: Any, seed: Any, t: Any) -> Any:
+        """Whether it does in iterations t (any shape)."""
+        return coin(xp, seed, t, self.number, self.probability)
 
 
 class Either(NamedTuple):
-    """The events in each branch of an `every`."""
+    """The events on each side of an `every` or a `chance`."""
 
-    period: Any
+    when: Every | Chance
     then: list[Any]
     otherwise: list[Any]
 
@@ -117,17 +155,20 @@ class Recorder:
 
     def __init__(self) -> None:
         self.events: list[Any] = []
-        self.calls, self.slots, self.rounds = Calls(), Calls(), Calls()
+        self.calls, self.slots = Calls(), 0
+        self.verbs: set[str] = set()
+        """Those that not every engine has."""
 
     def sample(self, batch: Any) -> Drawn:
         """Record a sample."""
-        self.events.append(Drawn(self.calls.take(), batch))
+        self.events.append(Drawn(self.calls.take("sample"), batch))
         drawn: Drawn = self.events[-1]
         return drawn
 
     def grad(self, x: Any, sample: Drawn | None) -> Blank:
         """Record a gradient."""
-        self.events.append(Gradient(self.slots.take(), x.number if isinstance(x, Leaf) else None, sample))
+        self.events.append(Gradient(self.slots, x.number if isinstance(x, Leaf) else None, sample))
+        self.slots += 1
         return Blank("grad", x, None if sample is None else f"{sample.call} {_text(sample.batch)}")
 
     def full_grad(self, x: Any) -> Blank:
@@ -136,7 +177,7 @@ class Recorder:
 
     def mix(self, x: Any) -> Blank:
         """Record a round of communication."""
-        self.events.append(Mix(self.rounds.take()))
+        self.events.append(Mix(self.calls.take("round"), getattr(x, "operator", None)))
         return Blank("mix", x)
 
     def disagree(self, x: Any) -> Blank:
@@ -147,25 +188,54 @@ class Recorder:
         """Record a round of communication."""
         return Blank("push", self.mix(x))
 
-    def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    def compress(self, x: Any, operator: Compressor) -> Blank:
+        """Record a compression."""
+        if not isinstance(operator, Compressor):
+            raise TypeError(f"it compresses with {operator!r}: give a compressor, such as peer.compressors.top_k(0.1)")
+        self.verbs.add("compress")
+        self.calls.take("compression")
+        return Squeezed(x, operator)
+
+    def prox(self, x: Any, step: Any) -> Blank:
+        """Record a proximal step."""
+        self.verbs.add("prox")
+        return Blank("prox", x, step)
+
+    def dot(self, x: Any, y: Any) -> Blank:
+        """Record inner products."""
+        self.verbs.add("dot")
+        return Blank("dot", x, y)
+
+    def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any], phase: Any = 0) -> Any:
         """Record both branches."""
         if isinstance(period, float):
             raise TypeError(f"it has a period of {period}: declare it with count(...), and give a whole number")
-        before, call, slot, rounds = self.events, self.calls.next, self.slots.next, self.rounds.next
+        if phase:
+            self.verbs.add("phase")
+        return self._either(Every(period, phase), then, otherwise)
+
+    def chance(self, probability: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """Record both branches."""
+        self.verbs.add("chance")
+        return self._either(Chance(probability, self.calls.take("coin")), then, otherwise)
+
+    def _either(self, when: Every | Chance, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        before, call, slot = self.events, self.calls.next, self.slots
         sides, ends, values = [], [], []
         for thunk in (then, otherwise):
-            self.events, self.slots.next = [], slot
-            with self.calls.inside(call), self.rounds.inside(rounds):
+            self.events, self.slots = [], slot
+            with self.calls.inside(call):
                 value = thunk()
             sides.append(self.events)
-            ends.append(self.slots.next)
+            ends.append(self.slots)
             values.append(value)
-        self.events, self.slots.next = [*before, Either(period, *sides)], max(ends)
+        self.events, self.slots = [*before, Either(when, *sides)], max(ends)
         forms: list[Any] = [jax.tree.structure(value) for value in values]
         if forms[0] != forms[1]:
             raise TypeError("the two branches of an every return values of different forms: return the same in both")
         # New placeholders: a vector that one branch returns unchanged may be changed by the other.
-        return jax.tree.map(lambda a, b: Blank("every", period, a, b) if isinstance(b, Blank) else b, *values)
+        made = ("every", when.period) if isinstance(when, Every) and when.phase == 0 else (type(when).__name__, *when)
+        return jax.tree.map(lambda a, b: Blank(*made, a, b) if isinstance(b, Blank) else b, *values)
 
 
 def recorded(act: Callable[[Any, Any], Any], given: Any) -> tuple[Recorder, Any]:
@@ -204,6 +274,8 @@ class Outline(NamedTuple):
     """A digest of all that the method computes; equal for methods that do the same."""
     code: str
     """A checksum of a user's own code in it."""
+    verbs: frozenset[str]
+    """The verbs that not every engine has: compress, prox, dot, chance, and every with a phase."""
 
     @property
     def requests(self) -> tuple[tuple[int, Any], ...]:
@@ -231,16 +303,26 @@ class Outline(NamedTuple):
         return any(gradient.sample is None for gradient in self.gradients)
 
     @property
-    def periods(self) -> list[int]:
-        """The periods of `every` in later iterations."""
+    def branches(self) -> list[Every | Chance]:
+        """When branches are taken, in later iterations."""
 
-        def inside(events: list[Any]) -> Iterator[int]:
+        def inside(events: list[Any]) -> Iterator[Every | Chance]:
             for event in events:
                 if isinstance(event, Either):
-                    yield int(event.period)
+                    yield event.when
                     yield from inside(event.then + event.otherwise)
 
         return list(inside(self.step))
+
+    @property
+    def periods(self) -> list[int]:
+        """The periods of `every` in later iterations."""
+        return [int(when.period) for when in self.branches if isinstance(when, Every)]
+
+    @property
+    def compresses(self) -> bool:
+        """Whether compressed vectors are mixed."""
+        return any(isinstance(event, Mix) and event.operator is not None for event in flat(self.start + self.step))
 
 
 def _firsts(names: list[Any]) -> tuple[int, ...]:
@@ -288,15 +370,16 @@ def _outline(method: Method, code: str) -> Outline:
                 break
     except (TypeError, AttributeError) as error:
         raise ValueError(
-            f"{method.name} does more than +, -, * and / with its vectors, or does it otherwise than a method may: "
+            f"{method.name} does more than +, -, *, / and ** with its vectors, or does it otherwise than a method may: "
             f"{error}"
         ) from error
-    slots = max(1, start.slots.next, step.slots.next)
+    slots = max(1, start.slots, step.slots)
     has_numbers = not all(isinstance(leaf, Blank) for leaf in leaves)
     # What a step does may depend on numbers in its state, and was recorded with their first values only.
     more = (code,) if has_numbers else ()
     made = Blank(*leaves, str(structure), *jax.tree.leaves(later), repr(aliases), *more)
-    return Outline(start.events, step.events, structure, aliases, slots, has_numbers, made.text, code)
+    verbs = frozenset(start.verbs | step.verbs)
+    return Outline(start.events, step.events, structure, aliases, slots, has_numbers, made.text, code, verbs)
 
 
 def definition(method: Method) -> str:

@@ -6,7 +6,6 @@ exchange vectors: in `mix` with neighbours, and at records with all processes, s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -17,12 +16,15 @@ import torch
 import torch.distributed as dist
 from torch.utils import dlpack
 
+from peerdescent.compressors import Compressor
 from peerdescent.engines import links
 from peerdescent.engines.contract import Running
+from peerdescent.engines.verbs import Eager
 from peerdescent.keys import node_keys
-from peerdescent.methods.contract import Calls, Method
+from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Oracle, Problem, cast
+from peerdescent.threefry import Draw
 
 
 def connect() -> int:
@@ -31,18 +33,18 @@ def connect() -> int:
     return int(dist.get_rank())
 
 
-class Net:
+class Net(Eager):
     """The verbs in iteration t, at one node."""
 
     def __init__(self, engine: Processes, t: int, turn: Any) -> None:
-        self.engine, self.t, self.turn = engine, t, turn
-        self.calls, self.rounds = Calls(), Calls()
+        super().__init__(engine.seed, t)
+        self.engine, self.turn = engine, turn
 
     def sample(self, batch: int) -> Any:
         """A sample of this node."""
         engine = self.engine
         where = np.uint32(engine.seed), np.int32(engine.links.rank), np.int32(self.t)
-        return _draw(engine.oracle, self.calls.take(), batch, *where, engine.data)
+        return _draw(engine.oracle, self.calls.take("sample"), batch, *where, engine.data)
 
     def grad(self, x: torch.Tensor, sample: Any) -> torch.Tensor:
         """This node's minibatch gradient."""
@@ -54,23 +56,31 @@ class Net:
 
     def mix(self, x: torch.Tensor) -> torch.Tensor:
         """One round of communication with the neighbours."""
-        mixed: torch.Tensor = self.turn.mix(self.rounds.take(), x)
+        mixed: torch.Tensor = self.turn.mix(self.calls.take("round"), x)
         return mixed
 
     def disagree(self, x: torch.Tensor) -> torch.Tensor:
         """One round of communication, for the difference to what was mixed."""
-        apart: torch.Tensor = self.turn.disagree(self.rounds.take(), x)
+        apart: torch.Tensor = self.turn.disagree(self.calls.take("round"), x)
         return apart
 
     def push(self, x: torch.Tensor) -> torch.Tensor:
         """One round of communication, with weights whose columns sum to 1."""
-        pushed: torch.Tensor = self.turn.push(self.rounds.take(), x)
+        pushed: torch.Tensor = self.turn.push(self.calls.take("round"), x)
         return pushed
 
-    def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """Call one of the two functions."""
-        with self.calls.inside(self.calls.next), self.rounds.inside(self.rounds.next):
-            return then() if self.t % period == 0 else otherwise()
+    def compress(self, x: torch.Tensor, operator: Compressor) -> torch.Tensor:
+        """C(x), which `mix` sends as the bytes that it was encoded in."""
+        return self.turn.compress(x, operator, self._compression())
+
+    def prox(self, x: torch.Tensor, step: float) -> torch.Tensor:
+        """The proximal operator of the problem's non-smooth term."""
+        penalty = self.engine.penalty
+        return x if penalty is None else torch.from_numpy(penalty.prox(x.cpu().numpy(), step)).to(x.device)
+
+    def dot(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """This node's inner product, (1,)."""
+        return (x * y).sum(dim=-1, keepdim=True)
 
 
 class Alone:
@@ -86,6 +96,10 @@ class Alone:
 
     push = mix
 
+    def compress(self, x: torch.Tensor, operator: Compressor, draw: Draw) -> torch.Tensor:
+        """x itself."""
+        return x
+
 
 class Processes:
     """The engine `processes`."""
@@ -95,6 +109,7 @@ class Processes:
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
         self.links = links.Links(network, "engine", seed)
         self.method, self.oracle, self.seed, self.dtype = method, problem.oracle, seed, dtype
+        self.penalty = problem.penalty
         self.data = cast(problem.part(self.links.rank), dtype)
 
     def warm_up(self, x0: np.ndarray, points: int) -> None:

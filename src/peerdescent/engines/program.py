@@ -16,11 +16,13 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh
 
+from peerdescent.compressors import Compressor
 from peerdescent.engines.contract import Running
 from peerdescent.engines.mixing import AXIS, Turn, Weights
 from peerdescent.keys import node_keys
 from peerdescent.methods.contract import Calls, Method
 from peerdescent.problems.problem import Oracle
+from peerdescent.threefry import COMPRESSION, coin, source
 
 MERGED_FROM = 8
 """From this batch size on, gradients at several points on one sample are one product. Below, joining is slower."""
@@ -42,6 +44,8 @@ class Program(NamedTuple):
     """A checksum of a user's own code in the method, with the values that it takes from around it."""
     rounds: tuple[int, ...] = ()
     """The numbers of the rounds of communication in every iteration."""
+    penalty: Any = None
+    """The problem's non-smooth term."""
     mesh: Mesh | None = None
     """The devices that share the nodes; each runs this program for its own nodes."""
 
@@ -82,10 +86,16 @@ class Pending:
         return other - self.value
 
     def __mul__(self, other: Any) -> Any:
-        return self.value * other
+        return self.value * settled(other)
 
     def __truediv__(self, other: Any) -> Any:
-        return self.value / other
+        return self.value / settled(other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self.value
+
+    def __pow__(self, other: Any) -> Any:
+        return self.value**other
 
     def __neg__(self) -> Any:
         return -self.value
@@ -109,14 +119,14 @@ class Net:
         self, program: Program, data: Any, turn: Turn, seed: Any, t: Any, drawn: dict[tuple[int, int], Any]
     ) -> None:
         self.program, self.data, self.turn, self.seed, self.t, self.drawn = program, data, turn, seed, t, drawn
-        self.calls, self.rounds = Calls(), Calls()
+        self.calls = Calls()
         self.rare = False
         self.due: Any = None  # inside `then` of an `every`: the configurations that take it, unless all do
         self.pending: list[Pending] = []
 
     def sample(self, batch: int) -> Sample:
         """A sample that was drawn ahead, else a new one."""
-        request = self.calls.take(), batch
+        request = self.calls.take("sample"), batch
         if request in self.drawn and not self.rare:
             return Sample(self.drawn[request], batch)
         program = self.program
@@ -141,25 +151,49 @@ class Net:
 
     def mix(self, x: Any) -> jax.Array:
         """One round of communication."""
-        return self.turn.mix(self.rounds.take(), settled(x))
+        return self.turn.mix(self.calls.take("round"), settled(x))
 
     def disagree(self, x: Any) -> jax.Array:
         """One round of communication, for the difference to what was mixed."""
-        return self.turn.disagree(self.rounds.take(), settled(x))
+        return self.turn.disagree(self.calls.take("round"), settled(x))
 
     def push(self, x: Any) -> jax.Array:
         """One round of communication, with weights whose columns sum to 1."""
-        return self.turn.push(self.rounds.take(), settled(x))
+        return self.turn.push(self.calls.take("round"), settled(x))
 
-    def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    def compress(self, x: Any, operator: Compressor) -> jax.Array:
+        """C(x), with draws of each node's own."""
+        x, number = settled(x), self.calls.take("compression")
+        draw = source(jnp, self.seed, self.t, COMPRESSION, number)
+        found: jax.Array = operator.apply(x, draw.of(_nodes(len(x), self.program.axis)))
+        return found
+
+    def prox(self, x: Any, step: Any) -> jax.Array:
+        """The proximal operator of the problem's non-smooth term."""
+        penalty, x = self.program.penalty, settled(x)
+        found: jax.Array = x if penalty is None else penalty.prox(x, step)
+        return found
+
+    def dot(self, x: Any, y: Any) -> jax.Array:
+        """Every node's inner product, with a last axis of length 1."""
+        return (settled(x) * settled(y)).sum(axis=-1, keepdims=True)
+
+    def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any], phase: Any = 0) -> Any:
+        """One of the two, by the iteration."""
+        return self._either((self.t - phase) % period == 0, then, otherwise)
+
+    def chance(self, probability: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """One of the two, by a coin."""
+        return self._either(coin(jnp, self.seed, self.t, self.calls.take("coin"), probability), then, otherwise)
+
+    def _either(self, due: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Compute only the branch that is taken. If configurations differ, only those that take `then` compute it."""
         self.settle()
-        call, rounds, rare, outer = self.calls.next, self.rounds.next, self.rare, self.due
-        due = self.t % period == 0
+        call, rare, outer = self.calls.next, self.rare, self.due
 
         def side(thunk: Callable[[], Any], is_rare: bool) -> Any:
             self.rare = is_rare
-            with self.calls.inside(call), self.rounds.inside(rounds):
+            with self.calls.inside(call):
                 value = settled(thunk())
             self.pending.clear()  # a gradient that this branch did not use must not be computed outside of it
             return value
@@ -209,10 +243,14 @@ class Net:
 
 def draw(oracle: Oracle, data: Any, seed: Any, t: Any, call: int, batch: int, axis: str | None = None) -> Any:
     """The samples of all nodes in iteration t; with a mesh axis, of the nodes on this device."""
-    nodes = jnp.arange(jax.tree.leaves(data)[0].shape[0])
-    if axis is not None:
-        nodes += lax.axis_index(axis) * len(nodes)
+    nodes = _nodes(jax.tree.leaves(data)[0].shape[0], axis)
     return jax.vmap(partial(oracle.draw, batch=batch))(node_keys(seed, nodes, t, call), data)
+
+
+def _nodes(count: int, axis: str | None) -> jax.Array:
+    """The numbers of all nodes; with a mesh axis, of those on this device."""
+    nodes = jnp.arange(count)
+    return nodes if axis is None else nodes + lax.axis_index(axis) * count
 
 
 def begin(program: Program, numbers: Any, data: Any, weights: Weights, seed: Any, ahead: Any, x0: jax.Array) -> Any:

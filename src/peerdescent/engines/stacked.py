@@ -29,7 +29,13 @@ class Stacked(Loop):
         data, weights = self.place(problem, network, dtype)
         does = outline(method)
         program = Program(
-            method.pattern, problem.oracle, does.aliases, code=does.code, rounds=does.rounds, mesh=self.mesh
+            method.pattern,
+            problem.oracle,
+            does.aliases,
+            code=does.code,
+            rounds=does.rounds,
+            penalty=problem.penalty,
+            mesh=self.mesh,
         )
         numbers = {name: number(value, dtype) for name, value in method.numbers.items()}
         super().__init__(program, method, problem, numbers, data, weights, jnp.uint32(seed))

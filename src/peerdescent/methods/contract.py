@@ -1,19 +1,21 @@
 """The interface of methods: a pure pair `init`, `step`, which reaches data and network through the verbs of a `net`.
 
 A method composes an estimator (how a node estimates its local gradient) with a fusion (how nodes combine estimates and
-descend). Both are independent of where vectors are stored: a vector is anything with `+`, `-` and `*` by a number, so
-the same code runs on NumPy arrays, JAX arrays and PyTorch tensors. This module has the interface and `compose`; the
-parts are in `estimators` and `fusions`, and the named methods in `named`.
+descend). Both are independent of where vectors are stored: a vector is anything with `+` and `-`, with `*` and `/` by a
+number or entry by entry, and with `**` by a number, so the same code runs on NumPy arrays, JAX arrays and PyTorch
+tensors. This module has the interface and `compose`; the parts are in `estimators` and `fusions`, and the named methods
+in `named`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from peerdescent.compressors import Compressor
 from peerdescent.errors import require, unknown
 from peerdescent.methods.parameters import Kind, Parameter, declared
 
@@ -46,32 +48,49 @@ class Net(Protocol):
     def push(self, x: Vector) -> Vector:
         """One round of communication: node i receives sum_j b_ij x_j. The columns of B sum to 1; it may be W."""
 
-    def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """Call `then` when the iteration counter is a multiple of `period`, `otherwise` when it is not."""
+    def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any], phase: int = 0) -> Any:
+        """Call `then` when the iteration counter is `phase` modulo `period`, `otherwise` when it is not.
+
+        With `phase=-1` that is the last iteration of each period.
+        """
+
+    def chance(self, probability: float, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """Call `then` with this probability, else `otherwise`: one coin for all nodes, drawn from the seed and t."""
+
+    def compress(self, x: Vector, operator: Compressor) -> Vector:
+        """C(x) at every node. If that is mixed as it is, it crosses compressed, and counts as the bytes that cross."""
+
+    def prox(self, x: Vector, step: float) -> Vector:
+        """The minimiser z of h(z) + ||z - x||^2 / (2 step), with h the problem's non-smooth term; x itself without."""
+
+    def dot(self, x: Vector, y: Vector) -> Any:
+        """The inner product at every node: a number that multiplies and divides that node's vectors."""
 
 
 class Calls:
-    """Numbers the samples of one iteration, in the same way on all engines and for both branches of `every`.
+    """Numbers what a method asks for in one iteration, in the same way on all engines and for both branches.
 
-    The first sample of an iteration has number 0, inside `every` or not, so that all methods get the same samples.
-    After an `every` the numbers go on 64 higher, however many samples either branch drew.
+    Each kind (samples, rounds, coins, compressions) is numbered by itself. The first sample of an iteration has number
+    0, inside of a branch or not, so that all methods get the same samples. After a branch the numbers go on 64 higher,
+    however many either side has used.
     """
 
     def __init__(self) -> None:
-        self.next = 0
+        self.next: dict[str, int] = dict.fromkeys(("sample", "round", "coin", "compression"), 0)
 
-    def take(self) -> int:
-        """The number of the next sample."""
-        self.next += 1
-        return self.next - 1
+    def take(self, kind: str) -> int:
+        """The next number of a kind."""
+        self.next[kind] += 1
+        return self.next[kind] - 1
 
     @contextlib.contextmanager
-    def inside(self, start: int) -> Iterator[None]:
-        """Number the samples of one branch of an `every` that was entered when `next` was `start`."""
-        self.next = start
+    def inside(self, start: Mapping[str, int]) -> Iterator[None]:
+        """Number what one side of a branch uses, which was entered when `next` was `start`."""
+        self.next = dict(start)
         yield
-        require(self.next - start <= 64, "a branch of an every draws more than 64 samples: draw fewer")
-        self.next = start + 64
+        for kind, first in start.items():
+            require(self.next[kind] - first <= 64, f"one side of a branch draws more than 64 {kind}s: use fewer")
+        self.next = {kind: first + 64 for kind, first in start.items()}
 
 
 class Estimator(Protocol):
@@ -137,15 +156,28 @@ class Method:
             "without parts",
         )
 
+    @cached_property
+    def _places(self) -> dict[str, tuple[int, str]]:
+        """For the name of every hyperparameter the number of its part, and its name there.
+
+        A name that both parts have is preceded by that of the part, as in `page_probability`.
+        """
+        names = [declared(part) for part in self.parts]
+        return {
+            f"{type(self.parts[k]).__name__}_{name}" if all(name in each for each in names) else name: (k, name)
+            for k, own in enumerate(names)
+            for name in own
+        }
+
     @property
     def parameters(self) -> dict[str, Any]:
         """The value of every hyperparameter, by name."""
-        return {name: getattr(part, name) for part in self.parts for name in declared(part)}
+        return {name: getattr(self.parts[k], own) for name, (k, own) in self._places.items()}
 
     @cached_property
     def declared(self) -> dict[str, Parameter]:
         """The declaration of every hyperparameter, by name."""
-        return {name: parameter for part in self.parts for name, parameter in declared(part).items()}
+        return {name: declared(self.parts[k])[own] for name, (k, own) in self._places.items()}
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -177,9 +209,11 @@ class Method:
         for name in values:
             if name not in self.declared:
                 raise unknown(f"parameter of {self.name}", name, self.declared)
-        estimator, fusion = (
-            dataclasses.replace(p, **{name: values[name] for name in declared(p) if name in values}) for p in self.parts
-        )
+        own: list[dict[str, Any]] = [{}, {}]
+        for name, value in values.items():
+            place, field = self._places[name]
+            own[place][field] = value
+        estimator, fusion = (dataclasses.replace(p, **new) for p, new in zip(self.parts, own, strict=True))
         return compose(estimator, fusion, self.name)
 
     @cached_property
@@ -231,12 +265,10 @@ def compose(estimator: Estimator, fusion: Fusion, name: str | None = None) -> Me
             f"{getattr(part, '__name__', part)} is a class: call it, as in compose(hybrid(), tracking())",
         )
     names = [type(part).__name__.replace("_", "-") for part in (estimator, fusion)]
-    shared = set(declared(estimator)) & set(declared(fusion))
     require(
         isinstance(getattr(fusion, "needs", None), Needs),
         f"{names[1]} does not say what it needs of W: give the class needs = Needs(), with symmetric=True and so on",
     )
-    require(not shared, f"{' and '.join(names)} both have a parameter {shared}: rename it in one of them")
 
     def init(x0: Vector, net: Net) -> State:
         v, remembered = _pair(estimator.init(x0, net), names[0], "the estimate")

@@ -90,6 +90,16 @@ def _of_an_epoch(length: float, row: Mapping[str, Any], samples: float | None) -
     return max(1, round(length * samples / row["batch"]))
 
 
+def _once_in_epochs(length: float, row: Mapping[str, Any], samples: float | None) -> float:
+    """Once in as many epochs, times m/b: the samples per node over the batch."""
+    return 1 / _of_an_epoch(length, row, samples)
+
+
+def _restart(x: Vector, large_batch: int | None, net: Net) -> Vector:
+    """The gradient of a large batch, or the exact local one."""
+    return net.full_grad(x) if large_batch is None else net.grad(x, net.sample(large_batch))
+
+
 @dataclass(frozen=True)
 class spider(Part):
     """The double-loop estimator: a large batch every `period` iterations, and a recursion in between.
@@ -113,7 +123,7 @@ class spider(Part):
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Previous]:
         """v_0 from the large batch."""
-        v = self._restart(x, net)
+        v = _restart(x, self.large_batch, net)
         return v, Previous(x, v)
 
     def step(self, x: Vector, previous: Previous, net: Net) -> tuple[Vector, Previous]:
@@ -123,13 +133,154 @@ class spider(Part):
             xi = net.sample(self.batch)
             return net.grad(x, xi) - net.grad(previous.x, xi) + previous.v
 
-        v = net.every(self.period, lambda: self._restart(x, net), recursion)
+        v = net.every(self.period, lambda: _restart(x, self.large_batch, net), recursion)
         return v, Previous(x, v)
 
-    def _restart(self, x: Vector, net: Net) -> Vector:
-        if self.large_batch is None:
-            return net.full_grad(x)
-        return net.grad(x, net.sample(self.large_batch))
+
+@dataclass(frozen=True)
+class momentum(Part):
+    """A moving average of minibatch gradients: v_t = v_{t-1} + rho (g(x_t; batch) - v_{t-1}), with v_0 = g(x_0; batch).
+
+    Polyak 1964; in this form Cutkosky and Orabona 2020.
+    """
+
+    rho: float = number(
+        0.1,
+        low=0,
+        high=1,
+        above=True,
+        note="1 is sgd",
+        tuned={"paper": (0.01, 0.03, 0.1, 0.3, 0.7), "medium": (0.03, 0.1, 0.3), "small": (0.1,)},
+    )
+    batch: int = size(1, tuned=SMALL_BATCHES)
+
+    def init(self, x: Vector, net: Net) -> tuple[Vector, Vector]:
+        """v_0 = g(x_0; batch)."""
+        v = net.grad(x, net.sample(self.batch))
+        return v, v
+
+    def step(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, Vector]:
+        """The moving average; the memory is v_t."""
+        v = v + self.rho * (net.grad(x, net.sample(self.batch)) - v)
+        return v, v
 
 
-ESTIMATORS = {"sgd": sgd, "hybrid": hybrid, "spider": spider}
+class Snapshot(NamedTuple):
+    """A point, and the exact local gradient there."""
+
+    x: Vector
+    grad: Vector
+
+
+@dataclass(frozen=True)
+class svrg(Part):
+    """Minibatch gradients, corrected by the exact one at an earlier point tau, which moves every `period` iterations.
+
+    v_t = g(x_t, xi) - g(tau, xi) + mu, with mu the exact local gradient at tau; v_t = mu where tau = x_t. Finite sums
+    only. Johnson and Zhang 2013.
+    """
+
+    period: int = count(
+        100,
+        tuned={"paper": (0.25, 0.5, 1, 2, 4, 8), "medium": (0.5, 1, 4), "small": (1,)},
+        scaled=_of_an_epoch,
+    )
+    batch: int = size(1, tuned=SMALL_BATCHES)
+
+    def init(self, x: Vector, net: Net) -> tuple[Vector, Snapshot]:
+        """tau = x_0, and v_0 the exact local gradient there."""
+        mu = net.full_grad(x)
+        return mu, Snapshot(x, mu)
+
+    def step(self, x: Vector, tau: Snapshot, net: Net) -> tuple[Vector, Snapshot]:
+        """A new tau when t is a multiple of the period, else the correction."""
+
+        def corrected() -> tuple[Vector, Snapshot]:
+            xi = net.sample(self.batch)
+            return net.grad(x, xi) - net.grad(tau.x, xi) + tau.grad, tau
+
+        moved: tuple[Vector, Snapshot] = net.every(self.period, lambda: self.init(x, net), corrected)
+        return moved
+
+
+@dataclass(frozen=True)
+class page(Part):
+    """A large batch when a coin says so, and a recursion in between; the coin is the same for all nodes.
+
+    v_0, and v_t with this probability: g(x_t; large_batch), else v_t = g(x_t, xi) - g(x_{t-1}, xi) + v_{t-1}, with the
+    same sample xi at both points. `large_batch=None` takes the exact local gradient (finite sums only). Li et al. 2021.
+    """
+
+    probability: float = number(
+        0.01,
+        low=0,
+        high=1,
+        above=True,
+        note="1 restarts always",
+        tuned={"paper": (0.25, 0.5, 1, 2, 4, 8), "medium": (0.5, 1, 4), "small": (1,)},
+        scaled=_once_in_epochs,
+    )
+    batch: int = size(1, tuned=SMALL_BATCHES)
+    large_batch: int | None = size(None, optional=True, tuned=LARGE_BATCHES)
+
+    def init(self, x: Vector, net: Net) -> tuple[Vector, Previous]:
+        """v_0 from the large batch."""
+        v = _restart(x, self.large_batch, net)
+        return v, Previous(x, v)
+
+    def step(self, x: Vector, previous: Previous, net: Net) -> tuple[Vector, Previous]:
+        """A restart by the coin, else the recursion."""
+
+        def recursion() -> Vector:
+            xi = net.sample(self.batch)
+            return net.grad(x, xi) - net.grad(previous.x, xi) + previous.v
+
+        v = net.chance(self.probability, lambda: _restart(x, self.large_batch, net), recursion)
+        return v, Previous(x, v)
+
+
+class Moments(NamedTuple):
+    """Moving averages of gradients and of their squares, and what they would be of 1, to correct their start at 0."""
+
+    m: Vector
+    s: Vector
+    of_m: Any
+    of_s: Any
+
+
+@dataclass(frozen=True)
+class adam(Part):
+    """Adam's direction: m = beta1 m + (1 - beta1) g, s = beta2 s + (1 - beta2) g g, both from 0.
+
+    v_t = (m / (1 - beta1^{t+1})) / (sqrt(s / (1 - beta2^{t+1})) + epsilon). It is no estimate of the gradient: all its
+    entries are about 1. Kingma and Ba 2015.
+    """
+
+    beta1: float = number(0.9, low=0, high=1)
+    beta2: float = number(0.999, low=0, high=1)
+    epsilon: float = number(1e-8, low=0, above=True)
+    batch: int = size(1, tuned=SMALL_BATCHES)
+
+    def init(self, x: Vector, net: Net) -> tuple[Vector, Moments]:
+        """The first moments, from 0."""
+        nothing = 0 * x
+        none = net.dot(nothing, nothing)
+        return self.step(x, Moments(nothing, nothing, none, none), net)
+
+    def step(self, x: Vector, last: Moments, net: Net) -> tuple[Vector, Moments]:
+        """The moments, corrected for their start."""
+        g = net.grad(x, net.sample(self.batch))
+        m, of_m = (self.beta1 * old + (1 - self.beta1) * new for old, new in ((last.m, g), (last.of_m, 1.0)))
+        s, of_s = (self.beta2 * old + (1 - self.beta2) * new for old, new in ((last.s, g * g), (last.of_s, 1.0)))
+        return (m / of_m) / ((s / of_s) ** 0.5 + self.epsilon), Moments(m, s, of_m, of_s)
+
+
+ESTIMATORS = {
+    "sgd": sgd,
+    "hybrid": hybrid,
+    "spider": spider,
+    "momentum": momentum,
+    "svrg": svrg,
+    "page": page,
+    "adam": adam,
+}

@@ -9,10 +9,25 @@ import inspect
 from collections.abc import Callable
 from typing import NamedTuple
 
+from peerdescent.compressors import Compressor
 from peerdescent.methods import fusions
 from peerdescent.methods.contract import Method, compose
-from peerdescent.methods.estimators import hybrid, sgd, spider
-from peerdescent.methods.fusions import consensus, exact_diffusion, primal_dual, tracking
+from peerdescent.methods.estimators import adam, hybrid, momentum, page, sgd, spider, svrg
+from peerdescent.methods.fusions import (
+    adaptive_tracking,
+    choco,
+    compressed_tracking,
+    consensus,
+    exact_diffusion,
+    local_diffusion,
+    local_tracking,
+    normalized_tracking,
+    primal_dual,
+    proximal_tracking,
+    quasi_global,
+    skip,
+    tracking,
+)
 
 
 def dsgd(alpha: float = consensus.alpha, batch: int = sgd.batch) -> Method:
@@ -160,11 +175,413 @@ def push_pull(alpha: float = fusions.push_pull.alpha, batch: int = sgd.batch) ->
     return compose(sgd(batch), fusions.push_pull(alpha), "push-pull")
 
 
+def dsgdm(alpha: float = consensus.alpha, rho: float = momentum.rho, batch: int = momentum.batch) -> Method:
+    """Decentralized SGD with momentum: x_{t+1} = W(x_t - alpha v_t), with v_t a moving average of gradients.
+
+    Lian et al. 2017 with momentum; Yu et al. 2019.
+
+    Args:
+        alpha: The step size.
+        rho: The weight of the new stochastic gradient; 1 forgets all others.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(momentum(rho, batch), consensus(alpha, atc=True), "dsgdm")
+
+
+def gt_momentum(alpha: float = tracking.alpha, rho: float = momentum.rho, batch: int = momentum.batch) -> Method:
+    """Moving averages of gradients with gradient tracking.
+
+    Takezawa et al. 2022 (their start differs); Gao et al. 2023.
+
+    Args:
+        alpha: The step size.
+        rho: The weight of the new stochastic gradient; 1 forgets all others.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(momentum(rho, batch), tracking(alpha), "gt-momentum")
+
+
+def edm(alpha: float = exact_diffusion.alpha, rho: float = momentum.rho, batch: int = momentum.batch) -> Method:
+    """EDM: moving averages of gradients with exact diffusion.
+
+    Hu et al. 2025.
+
+    Args:
+        alpha: The step size.
+        rho: The weight of the new stochastic gradient; 1 forgets all others.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(momentum(rho, batch), exact_diffusion(alpha), "edm")
+
+
+def gt_svrg(alpha: float = tracking.alpha, period: int = svrg.period, batch: int = svrg.batch) -> Method:
+    """GT-SVRG: gradients corrected by an exact one at an earlier point, with gradient tracking; finite sums only.
+
+    Xin, Khan and Kar 2020.
+
+    Args:
+        alpha: The step size.
+        period: The exact local gradient is taken every `period` iterations.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(svrg(period, batch), tracking(alpha), "gt-svrg")
+
+
+def gt_page(
+    alpha: float = tracking.alpha,
+    probability: float = page.probability,
+    batch: int = page.batch,
+    large_batch: int | None = page.large_batch,
+) -> Method:
+    """GT-PAGE: restarts by a coin that all nodes share, with gradient tracking.
+
+    With several rounds a mix it is DEAREST. Luo and Ye 2022; Li et al. 2021.
+
+    Args:
+        alpha: The step size.
+        probability: How likely a restart is.
+        batch: The minibatch size.
+        large_batch: The size of the batch of a restart; None for the exact local gradient.
+
+    Returns:
+        The method.
+    """
+    return compose(page(probability, batch, large_batch), tracking(alpha), "gt-page")
+
+
+def extra(alpha: float = fusions.extra.alpha, batch: int = sgd.batch) -> Method:
+    """EXTRA: x_{t+1} = x_t + W x_t - (x_{t-1} + W x_{t-1})/2 - alpha (v_t - v_{t-1}).
+
+    Shi et al. 2015.
+
+    Args:
+        alpha: The step size.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(sgd(batch), fusions.extra(alpha), "extra")
+
+
+def qg_dsgdm(alpha: float = quasi_global.alpha, mu: float = quasi_global.mu, batch: int = sgd.batch) -> Method:
+    """QG-DSGDm: momentum by what neighbours agreed on, for data that differ between nodes.
+
+    Lin et al. 2021.
+
+    Args:
+        alpha: The step size.
+        mu: The weight of what is remembered.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(sgd(batch), quasi_global(alpha, mu), "qg-dsgdm")
+
+
+def decentlam(
+    alpha: float = fusions.decentlam.alpha, mu: float = fusions.decentlam.mu, batch: int = sgd.batch
+) -> Method:
+    """DecentLaM: momentum without the bias that it adds to DSGD, for large batches.
+
+    Yuan et al. 2021.
+
+    Args:
+        alpha: The step size.
+        mu: The weight of what is remembered.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(sgd(batch), fusions.decentlam(alpha, mu), "decentlam")
+
+
+def d_adam(
+    alpha: float = consensus.alpha,
+    beta1: float = adam.beta1,
+    beta2: float = adam.beta2,
+    epsilon: float = adam.epsilon,
+    batch: int = adam.batch,
+) -> Method:
+    """D-Adam: every node's own Adam, then a round.
+
+    Nazari et al. 2019.
+
+    Args:
+        alpha: The step size.
+        beta1: The weight of earlier gradients.
+        beta2: The weight of earlier squares.
+        epsilon: Added to the root of the squares.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(adam(beta1, beta2, epsilon, batch), consensus(alpha, atc=True), "d-adam")
+
+
+def gt_adam(
+    alpha: float = adaptive_tracking.alpha,
+    decay: float = adaptive_tracking.decay,
+    decay_square: float = adaptive_tracking.decay_square,
+    epsilon: float = adaptive_tracking.epsilon,
+    batch: int = sgd.batch,
+) -> Method:
+    """GT-Adam: Adam on gradient trackers.
+
+    Carnevale et al. 2020.
+
+    Args:
+        alpha: The step size.
+        decay: The weight of earlier trackers.
+        decay_square: The weight of their squares.
+        epsilon: Added to the squares.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(sgd(batch), adaptive_tracking(alpha, decay, decay_square, epsilon), "gt-adam")
+
+
+def choco_sgd(
+    alpha: float = choco.alpha,
+    gamma: float = choco.gamma,
+    compressor: Compressor = choco.compressor,
+    batch: int = sgd.batch,
+) -> Method:
+    """CHOCO-SGD: DSGD with compressed messages and error feedback.
+
+    Koloskova et al. 2019.
+
+    Args:
+        alpha: The step size.
+        gamma: The step towards the neighbours.
+        compressor: What compresses messages.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(sgd(batch), choco(alpha, gamma, compressor), "choco-sgd")
+
+
+def beer(
+    alpha: float = compressed_tracking.alpha,
+    gamma: float = compressed_tracking.gamma,
+    compressor: Compressor = compressed_tracking.compressor,
+    batch: int = sgd.batch,
+) -> Method:
+    """BEER: gradient tracking with compressed messages and error feedback.
+
+    Zhao et al. 2022.
+
+    Args:
+        alpha: The step size.
+        gamma: The step towards the neighbours.
+        compressor: What compresses messages.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(sgd(batch), compressed_tracking(alpha, gamma, compressor), "beer")
+
+
+def motef(
+    alpha: float = compressed_tracking.alpha,
+    gamma: float = compressed_tracking.gamma,
+    compressor: Compressor = compressed_tracking.compressor,
+    rho: float = momentum.rho,
+    batch: int = momentum.batch,
+) -> Method:
+    """MoTEF: BEER with momentum.
+
+    Islamov et al. 2024.
+
+    Args:
+        alpha: The step size.
+        gamma: The step towards the neighbours.
+        compressor: What compresses messages.
+        rho: The weight of the new stochastic gradient; 1 forgets all others.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(momentum(rho, batch), compressed_tracking(alpha, gamma, compressor), "motef")
+
+
+def docom(
+    alpha: float = compressed_tracking.alpha,
+    gamma: float = compressed_tracking.gamma,
+    compressor: Compressor = compressed_tracking.compressor,
+    beta: float = hybrid.beta,
+    batch: int = hybrid.batch,
+    initial_batch: int = hybrid.initial_batch,
+) -> Method:
+    """DoCoM: BEER with the hybrid estimator, up to the order of the two halves of a step.
+
+    Yau and Wai 2022.
+
+    Args:
+        alpha: The step size.
+        gamma: The step towards the neighbours.
+        compressor: What compresses messages.
+        beta: The weight of the new stochastic gradient.
+        batch: The minibatch size.
+        initial_batch: The minibatch size at t = 0.
+
+    Returns:
+        The method.
+    """
+    return compose(hybrid(beta, batch, initial_batch), compressed_tracking(alpha, gamma, compressor), "docom")
+
+
+def k_gt(
+    alpha: float = local_tracking.alpha,
+    outer: float = local_tracking.outer,
+    interval: int = local_tracking.interval,
+    batch: int = sgd.batch,
+) -> Method:
+    """K-GT: local steps with tracked corrections, and two rounds at the end of each interval.
+
+    Liu et al. 2023.
+
+    Args:
+        alpha: The step size.
+        outer: The share of the local steps that is kept.
+        interval: Nodes communicate every `interval` iterations.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(sgd(batch), local_tracking(alpha, outer, interval), "k-gt")
+
+
+def led(
+    alpha: float = local_diffusion.alpha,
+    dual: float = local_diffusion.dual,
+    interval: int = local_diffusion.interval,
+    batch: int = sgd.batch,
+) -> Method:
+    """LED: local steps, and a round of exact diffusion at the end of each interval.
+
+    Alghunaim 2023.
+
+    Args:
+        alpha: The step size.
+        dual: The step of the dual variable.
+        interval: Nodes communicate every `interval` iterations.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(sgd(batch), local_diffusion(alpha, dual, interval), "led")
+
+
+def proxskip(
+    alpha: float = skip.alpha,
+    dual: float = skip.dual,
+    chi: float = skip.chi,
+    probability: float = skip.probability,
+    batch: int = sgd.batch,
+) -> Method:
+    """ProxSkip: local steps, and a round when a coin says so, the same for all nodes.
+
+    Mishchenko et al. 2022; Guo et al. 2023.
+
+    Args:
+        alpha: The step size.
+        dual: The step of the dual variable.
+        chi: Divides the step towards the neighbours.
+        probability: How likely a round is.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(sgd(batch), skip(alpha, dual, chi, probability), "proxskip")
+
+
+def proxgt(alpha: float = proximal_tracking.alpha, batch: int = sgd.batch) -> Method:
+    """ProxGT: gradient tracking with proximal steps, for composite problems.
+
+    Xin, Das, Khan and Kar 2021.
+
+    Args:
+        alpha: The step size.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(sgd(batch), proximal_tracking(alpha), "proxgt")
+
+
+def deepstorm(
+    alpha: float = proximal_tracking.alpha,
+    beta: float = hybrid.beta,
+    batch: int = hybrid.batch,
+    initial_batch: int = hybrid.initial_batch,
+) -> Method:
+    """DEEPSTORM: the hybrid estimator with gradient tracking and proximal steps, for composite problems.
+
+    Mancino-Ball et al. 2023.
+
+    Args:
+        alpha: The step size.
+        beta: The weight of the new stochastic gradient.
+        batch: The minibatch size.
+        initial_batch: The minibatch size at t = 0.
+
+    Returns:
+        The method.
+    """
+    return compose(hybrid(beta, batch, initial_batch), proximal_tracking(alpha, atc=False), "deepstorm")
+
+
+def gt_nsgdm(
+    alpha: float = normalized_tracking.alpha, rho: float = momentum.rho, batch: int = momentum.batch
+) -> Method:
+    """GT-NSGDm: momentum and gradient tracking with steps of one length, for noise with heavy tails.
+
+    Yu et al. 2025.
+
+    Args:
+        alpha: The step size.
+        rho: The weight of the new stochastic gradient; 1 forgets all others.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(momentum(rho, batch), normalized_tracking(alpha), "gt-nsgdm")
+
+
 class Entry(NamedTuple):
     """An entry of the table of named methods."""
 
     build: Callable[..., Method]
     citation: str
+    purpose: str = "ideal links"
+    """What it is for: one of `PURPOSES`."""
 
     @property
     def parameters(self) -> list[str]:
@@ -175,6 +592,9 @@ class Entry(NamedTuple):
 ALGORITHM_1 = "gt-hsgd[batch=1]"
 """GT-HSGD as in Algorithm 1; the paper tunes every other batch and is silent on this one."""
 
+PURPOSES = ("ideal links", "few bytes", "few rounds", "heavy tails", "directed graphs", "composite problems")
+"""What methods are for."""
+
 METHODS = {
     "dsgd": Entry(dsgd, "Lian et al., NeurIPS 2017"),
     "d2": Entry(d2, "Tang et al., ICML 2018"),
@@ -184,5 +604,25 @@ METHODS = {
     "d-spider-sfo": Entry(d_spider_sfo, "Pan, Liu & Wang 2020"),
     "gt-sarah": Entry(gt_sarah, "Xin, Khan & Kar 2020"),
     "gt-hsgd": Entry(gt_hsgd, "Xin, Khan & Kar, ICML 2021"),
-    "push-pull": Entry(push_pull, "Xin, Sahu, Khan & Kar 2019; Pu et al. 2020"),
+    "push-pull": Entry(push_pull, "Xin, Sahu, Khan & Kar 2019; Pu et al. 2020", "directed graphs"),
+    "dsgdm": Entry(dsgdm, "Lian et al. 2017 with momentum; Yu et al. 2019"),
+    "gt-momentum": Entry(gt_momentum, "Takezawa et al. 2022 (their start differs); Gao et al. 2023"),
+    "edm": Entry(edm, "Hu et al. 2025"),
+    "gt-svrg": Entry(gt_svrg, "Xin, Khan & Kar 2020"),
+    "gt-page": Entry(gt_page, "Luo & Ye 2022; Li et al. 2021"),
+    "extra": Entry(extra, "Shi et al. 2015"),
+    "qg-dsgdm": Entry(qg_dsgdm, "Lin et al. 2021"),
+    "decentlam": Entry(decentlam, "Yuan et al. 2021"),
+    "d-adam": Entry(d_adam, "Nazari et al. 2019"),
+    "gt-adam": Entry(gt_adam, "Carnevale et al. 2020"),
+    "choco-sgd": Entry(choco_sgd, "Koloskova et al. 2019", "few bytes"),
+    "beer": Entry(beer, "Zhao et al. 2022", "few bytes"),
+    "motef": Entry(motef, "Islamov et al. 2024", "few bytes"),
+    "docom": Entry(docom, "Yau & Wai 2022", "few bytes"),
+    "k-gt": Entry(k_gt, "Liu et al. 2023", "few rounds"),
+    "led": Entry(led, "Alghunaim 2023", "few rounds"),
+    "proxskip": Entry(proxskip, "Mishchenko et al. 2022; Guo et al. 2023", "few rounds"),
+    "proxgt": Entry(proxgt, "Xin, Das, Khan & Kar 2021", "composite problems"),
+    "deepstorm": Entry(deepstorm, "Mancino-Ball et al. 2023", "composite problems"),
+    "gt-nsgdm": Entry(gt_nsgdm, "Yu et al. 2025", "heavy tails"),
 }

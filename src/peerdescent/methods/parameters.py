@@ -1,8 +1,8 @@
 """Declarations of hyperparameters: default, kind, range, role and tuning grid.
 
 An estimator or a fusion is a dataclass derived from `Part`, whose fields are declared with `number`, `step_size`,
-`count`, `size`, `switch` or `choice`. The command line, sweeps, tuning, costs, the PyTorch optimizer, checks and
-documentation read the declarations; none of them refers to a hyperparameter by its name.
+`count`, `size`, `switch`, `choice` or `compression`. The command line, sweeps, tuning, costs, the PyTorch optimizer,
+checks and documentation read the declarations; none of them refers to a hyperparameter by its name.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from enum import StrEnum
 from numbers import Number, Real
 from typing import Any
 
+from peerdescent.compressors import COMPRESSORS, Compressor, parse
 from peerdescent.errors import require, unknown, whole
 
 Scale = Callable[[Any, Mapping[str, Any], float | None], Any]
@@ -39,6 +40,8 @@ class Kind(StrEnum):
     """True or false. Each value has its own program."""
     choice = "choice"
     """One of several values. Each value has its own program."""
+    compressor = "compressor"
+    """What compresses messages. Each has its own program."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +95,8 @@ class Parameter:
             return "true or false"
         if self.kind == Kind.choice:
             return f"one of {', '.join(map(str, self.choices))}"
+        if self.kind == Kind.compressor:
+            return f"one of {', '.join(COMPRESSORS)}, as in top-k(0.1)"
         none = " or none" if self.optional else ""
         if self.is_whole:
             return f"a whole number of at least {self.low:g}{none}"
@@ -121,6 +126,8 @@ class Parameter:
             return
         if self.kind == Kind.switch:
             require(isinstance(value, bool), f"{name} = {value}: must be {self.range}")
+        elif self.kind == Kind.compressor:
+            require(isinstance(value, Compressor), f"{name} = {value}: must be {self.range}")
         elif self.kind == Kind.choice:
             if value not in self.choices:
                 raise unknown(name, value, map(str, self.choices))
@@ -214,6 +221,11 @@ def switch(default: bool) -> Any:
     return _declared(Kind.switch, default)
 
 
+def compression(default: Compressor) -> Any:
+    """Declare a compressor; its text, such as "top-k(0.1)", will do as well."""
+    return _declared(Kind.compressor, default)
+
+
 def choice(default: Any, *choices: Any) -> Any:
     """Declare a choice of one of several values."""
     return _declared(Kind.choice, default, choices=choices)
@@ -232,7 +244,10 @@ class Part:
 
     def __post_init__(self) -> None:
         for name, parameter in declared(self).items():
-            object.__setattr__(self, name, without_axes(getattr(self, name)))
+            value = without_axes(getattr(self, name))
+            if parameter.kind == Kind.compressor and isinstance(value, str):
+                value = parse(value)
+            object.__setattr__(self, name, value)
             require(getattr(getattr(self, name), "ndim", 0) != 1, f"{name} = {getattr(self, name)}: give one number")
             parameter.check(name, getattr(self, name))
 

@@ -10,7 +10,6 @@ from peerdescent.methods.contract import Method, compose
 from peerdescent.methods.estimators import ESTIMATORS
 from peerdescent.methods.fusions import FUSIONS
 from peerdescent.methods.named import METHODS
-from peerdescent.methods.parameters import declared
 
 _SELECTOR = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<values>[^\[\]]*)\])?")
 _WORDS: dict[str, Any] = {"none": None, "true": True, "false": False}
@@ -43,11 +42,7 @@ def parse(selector: str) -> Method:
         raise unknown("estimator", left, ESTIMATORS)
     if right not in FUSIONS:
         raise unknown("fusion", right, FUSIONS)
-    kinds = ESTIMATORS[left], FUSIONS[right]
-    fields = [list(declared(kind)) for kind in kinds]
-    _check_names(name, values, fields[0] + fields[1])
-    parts = [kind(**{k: v for k, v in values.items() if k in own}) for kind, own in zip(kinds, fields, strict=True)]
-    return compose(*parts)
+    return compose(ESTIMATORS[left](), FUSIONS[right]()).replace(**values)
 
 
 def split(selector: str) -> tuple[str, dict[str, Any]]:
@@ -64,7 +59,7 @@ def split(selector: str) -> tuple[str, dict[str, Any]]:
 
 def _values(text: str, selector: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for item in filter(None, (piece.strip() for piece in text.split(","))):
+    for item in filter(None, (piece.strip() for piece in re.split(r",(?![^(]*\))", text))):
         key, equals, value = (piece.strip() for piece in item.partition("="))
         require(bool(equals), f"{item!r} in {selector!r} is not of the form parameter=value")
         key = key.replace("-", "_")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from peerdescent.engines.outline import outline
 from peerdescent.errors import require, whole
 from peerdescent.methods.contract import Method
 from peerdescent.methods.named import METHODS
@@ -47,8 +48,16 @@ def check_kinds(problem: Any, network: Any) -> None:
 
 
 def check_network(method: Method, network: Network) -> None:
-    """Refuse a network that does not meet the requirements of the method's fusion on W."""
+    """Refuse a network that does not meet the requirements of the method on W and on messages."""
     needs = method.needs
+    if outline(method).compresses:
+        require(
+            network.rounds == 1,
+            f"{method.name} compresses what it mixes, and {network.rounds} rounds would send sums, which are not "
+            "compressed: use rounds=1, or another method",
+        )
+        twice = [str(fault) for fault in network.faults if fault.size(1, 1) is not None]
+        require(not twice, f"{method.name} compresses what it mixes, and {', '.join(twice)} would again: leave it out")
     require(
         network.pushed is None or not needs.doubly_stochastic,
         f"{method.name} needs a doubly stochastic W; {network.name} has push-pull weights: "

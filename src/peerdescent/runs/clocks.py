@@ -20,12 +20,13 @@ import numpy as np
 from peerdescent.engines.outline import definition
 from peerdescent.errors import require, unknown
 from peerdescent.methods.contract import Method
-from peerdescent.networks.faults import Draw
 from peerdescent.networks.network import Network
 from peerdescent.problems.definition import digest
 from peerdescent.problems.problem import Problem
 from peerdescent.runs.checks import check, check_seed, matrix_precision
+from peerdescent.runs.costs import message_size
 from peerdescent.runs.hand import Hand
+from peerdescent.threefry import Draw
 
 if TYPE_CHECKING:
     from peerdescent.runs.trace import Trace
@@ -243,10 +244,11 @@ class Clock:
         latency, bandwidth = (
             _of_links(name, getattr(self, name), network.links.ends, network.n) for name in ("latency", "bandwidth")
         )
+        size = message_size(problem, network, itemsize)
         return Hand(
             type(self.compute) if isinstance(self.compute, Distribution) else None,
             [np.broadcast_to(np.asarray(number, float), network.n) for number in self._numbers],
-            latency + network.message_bytes(problem.dimension, itemsize) / bandwidth,
+            lambda operator: latency + size(operator) / bandwidth,
             self.overlap,
             method,
             problem,

@@ -1,4 +1,4 @@
-"""The costs of a run: gradients, rounds and vectors sent per node.
+"""The costs of a run: gradients, rounds and bytes sent per node.
 
 `Costs` are known before a run begins, for any number of steps: they follow from the method's outline, the problem
 (samples of an exact gradient) and the network (how many neighbours a vector is sent to, in how many rounds). They turn
@@ -9,7 +9,7 @@ and `Books` count what the run with a certain seed has in fact spent.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from peerdescent.compressors import Compressor
 from peerdescent.engines import mixing  # noqa: F401  (it makes networks known to JAX)
-from peerdescent.engines.outline import Either, Gradient, Mix, flat, outline
+from peerdescent.engines.outline import Chance, Either, Gradient, Mix, flat, outline
 from peerdescent.errors import require
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
@@ -28,6 +29,13 @@ from peerdescent.problems.problem import Problem
 
 CHUNK = 4096
 """How many iterations `Books` count at once."""
+
+
+def message_size(problem: Problem, network: Network, itemsize: int) -> Callable[[Compressor | None], float]:
+    """The bytes of a message, from what compresses it, or None."""
+    entries = problem.dimension
+    usual = network.message_bytes(entries, itemsize)
+    return lambda operator: usual if operator is None else operator.size(entries, itemsize)
 
 
 class Turnout(NamedTuple):
@@ -42,7 +50,7 @@ class Turnout(NamedTuple):
 
 
 class Costs:
-    """The costs of a node up to x_t, for any t: gradients, rounds and p-vectors sent. They are means over nodes.
+    """The costs of a node up to x_t, for any t: gradients, rounds and bytes sent. They are means over nodes.
 
     From iteration 1 on, costs repeat with the common period of the method and the network, so only one period is
     tabulated.
@@ -53,6 +61,7 @@ class Costs:
         degrees: The mean number of messages that a node sends in a round if all are awake, for each W of the period.
         rounds: How many rounds a mix has.
         awake: The probability that a node is awake; in iteration 0 all are.
+        message: The bytes of a message, from what compresses it; by default every message counts as one.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -69,17 +78,21 @@ class Costs:
         degrees: Sequence[float] | np.ndarray,
         rounds: int = 1,
         awake: float = 1.0,
+        message: Callable[[Compressor | None], float] = lambda operator: 1.0,
     ) -> None:
         self._name, self._outline = method.name, outline(method)
         self._samples, self._degrees = 1.0 if samples is None else samples, np.asarray(degrees, dtype=float)
-        self._rounds, self._awake = rounds, awake
+        self._rounds, self._awake, self._message = rounds, awake, message
         self._first = self._charge(self._outline.start, np.zeros(1, np.int64))[0]
         self._cycle = math.lcm(len(self._degrees), *self._outline.periods)
         self._table = np.zeros((1, 3))
 
     @classmethod
-    def of(cls, method: Method, problem: Problem, network: Network) -> Costs:
-        """The costs of a method on a problem and a network. Exact gradients of an infinite stream are refused."""
+    def of(cls, method: Method, problem: Problem, network: Network, itemsize: int = 4) -> Costs:
+        """The costs of a method on a problem and a network, with numbers of so many bytes.
+
+        Exact gradients of an infinite stream are refused.
+        """
         require(
             problem.oracle.finite or not outline(method).takes_exact,
             f"{method.name} takes exact local gradients, and {problem.name} has none, since its samples never end: "
@@ -87,7 +100,8 @@ class Costs:
         )
         awake = math.prod(fault.awake for fault in network.faults)
         up = math.prod(1.0 if fault.moments is None else fault.moments[0] for fault in network.faults) / awake**2
-        return cls(method, problem.samples, np.atleast_2d(network.degree).mean(axis=1) * up, network.rounds, awake)
+        degrees = np.atleast_2d(network.degree).mean(axis=1) * up
+        return cls(method, problem.samples, degrees, network.rounds, awake, message_size(problem, network, itemsize))
 
     def gradients(self, t: Any) -> np.ndarray:
         """Gradients that a node has computed up to x_t."""
@@ -97,8 +111,8 @@ class Costs:
         """Rounds of communication up to x_t."""
         return self._spent(t)[..., 1]
 
-    def vectors(self, t: Any) -> np.ndarray:
-        """p-vectors sent up to x_t: rounds times out-degree, the mean over nodes."""
+    def sent(self, t: Any) -> np.ndarray:
+        """Bytes sent up to x_t: those of a message times the out-degree, the mean over nodes."""
         return self._spent(t)[..., 2]
 
     def steps_within(self, budget: float) -> int:
@@ -145,8 +159,14 @@ class Costs:
         each = self._charge(self._outline.step, np.arange(1, length + 1))
         self._table = np.concatenate([np.zeros((1, 3)), each.cumsum(axis=0)])
 
-    def _charge(self, events: list[Any], t: np.ndarray, turnout: Turnout | None = None) -> np.ndarray:
-        """The gradients, rounds and vectors sent (k, 3) of each of the iterations t (k,), by default the expected."""
+    def _charge(
+        self, events: list[Any], t: np.ndarray, seed: int | None = None, turnout: Turnout | None = None
+    ) -> np.ndarray:
+        """The gradients, rounds and bytes sent (k, 3) of each of the iterations t (k,).
+
+        With a seed the coins are those of its run, and with a turnout the nodes and messages are; else they are
+        expected values.
+        """
         spent = np.zeros((len(t), 3))
         awake = np.where(t > 0, self._awake, 1.0) if turnout is None else turnout.awake
         exact = awake * self._samples if turnout is None else turnout.samples
@@ -157,11 +177,16 @@ class Costs:
                 for number in self._numbers(event):
                     spent[:, 1] += awake
                     usual = self._degrees[t % len(self._degrees)] * awake**2  # a message needs both its nodes
-                    spent[:, 2] += usual if turnout is None else turnout.sent[number]
+                    messages = usual if turnout is None else turnout.sent[number]
+                    spent[:, 2] += messages * self._message(event.operator)
             elif isinstance(event, Either):
-                due = (t % event.period == 0)[:, None]
-                sides = [self._charge(side, t, turnout) for side in (event.then, event.otherwise)]
-                spent += np.where(due, *sides)
+                when = event.when
+                if isinstance(when, Chance) and seed is None:
+                    share = np.full(len(t), float(when.probability))
+                else:
+                    share = np.asarray(when.due(np, seed, t), float)
+                then, otherwise = (self._charge(side, t, seed, turnout) for side in (event.then, event.otherwise))
+                spent += share[:, None] * then + (1 - share[:, None]) * otherwise
         return spent
 
     def _numbers(self, event: Mix) -> range:
@@ -183,28 +208,34 @@ class Books:
         does = costs._outline
         mixes = [event for event in flat(does.start + does.step) if isinstance(event, Mix)]
         self.numbers = tuple(sorted({number for event in mixes for number in costs._numbers(event)}))
-        self.next, self.total = 0, None if known else np.zeros(3)
+        certain = not any(isinstance(when, Chance) for when in does.branches)
+        self.known, self.next, self.total = known, 0, None if known and certain else np.zeros(3)
         self.memory = () if known else self.links.begin(jnp, self.seed)
 
     def at(self, t: int) -> tuple[float, float, float]:
-        """The gradients, rounds and vectors of a node up to x_t; t must not decrease from call to call."""
+        """The gradients, rounds and bytes of a node up to x_t; t must not decrease from call to call."""
         if self.total is None:
-            gradients, rounds, vectors = self.costs._spent(t)
-            return float(gradients), int(rounds), float(vectors)
+            gradients, rounds, sent = self.costs._spent(t)
+            return float(gradients), int(rounds), float(sent)
         while self.next < t:
             count = min(CHUNK, t - self.next)
-            *counted, memory = _turnout(
-                self.numbers, CHUNK, self.links, self.sizes, self.seed, self.next, self.memory, count
-            )
-            steps, does = np.arange(self.next, self.next + count), self.costs._outline
-            awake, samples, sent = (np.asarray(each)[:count] / self.links.nodes for each in counted)
-            turnout = Turnout(awake, samples, dict(zip(self.numbers, sent.T, strict=True)))
-            spent = self.costs._charge(does.step, steps, turnout)
+            steps, does, seed = np.arange(self.next, self.next + count), self.costs._outline, int(self.seed)
+            turnout = None if self.known else self._turnout(count)
+            spent = self.costs._charge(does.step, steps, seed, turnout)
             if self.next == 0:
-                spent[0] = self.costs._charge(does.start, steps[:1], jax.tree.map(lambda each: each[:1], turnout))[0]
-            self.total, self.next, self.memory = self.total + spent.sum(axis=0), self.next + count, memory
-        gradients, rounds, vectors = self.total.tolist()
-        return gradients, rounds, vectors
+                first = jax.tree.map(lambda each: each[:1], turnout)
+                spent[0] = self.costs._charge(does.start, steps[:1], seed, first)[0]
+            self.total, self.next = self.total + spent.sum(axis=0), self.next + count
+        gradients, rounds, sent = self.total.tolist()
+        return gradients, rounds, sent
+
+    def _turnout(self, count: int) -> Turnout:
+        """Who takes part in the next iterations."""
+        *counted, self.memory = _turnout(
+            self.numbers, CHUNK, self.links, self.sizes, self.seed, self.next, self.memory, count
+        )
+        awake, samples, sent = (np.asarray(each)[:count] / self.links.nodes for each in counted)
+        return Turnout(awake, samples, dict(zip(self.numbers, sent.T, strict=True)))
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,12 +13,13 @@ import numpy as np
 from jax import lax
 
 import peerdescent.engines.mixing  # noqa: F401  makes a pytree of Rounds
-from peerdescent.engines.outline import Either, Gradient, Mix, outline
+from peerdescent.compressors import Compressor
+from peerdescent.engines.outline import Chance, Either, Every, Gradient, Mix, flat, outline
 from peerdescent.methods.contract import Method
-from peerdescent.networks.faults import source
 from peerdescent.networks.network import Network
 from peerdescent.networks.rounds import EVER, Rounds, slots
 from peerdescent.problems.problem import Problem
+from peerdescent.threefry import source
 
 PURPOSE = 1 << 17
 """The purpose of draws of computing times; those of faults and random graphs have other numbers."""
@@ -31,15 +32,16 @@ class Work(NamedTuple):
 
 
 class Talk(NamedTuple):
-    """A round of communication, by its number."""
+    """A round of communication, by its number, and what compresses its messages."""
 
     number: int
+    operator: Compressor | None
 
 
 class Turns(NamedTuple):
-    """What is done in iterations that are a multiple of a period, and in others."""
+    """What is done in some iterations, and in others."""
 
-    period: int
+    when: Every | Chance
     then: tuple[Any, ...]
     otherwise: tuple[Any, ...]
 
@@ -51,9 +53,9 @@ def _plan(events: list[Any], rounds: int) -> tuple[Any, ...]:
         if isinstance(event, Gradient):
             found.append(Work(None if event.sample is None else event.sample.batch))
         elif isinstance(event, Mix):
-            found += [Talk(event.number * rounds + k) for k in range(rounds)]
+            found += [Talk(event.number * rounds + k, event.operator) for k in range(rounds)]
         elif isinstance(event, Either):
-            found.append(Turns(event.period, *(_plan(side, rounds) for side in event[1:])))
+            found.append(Turns(event.when, *(_plan(side, rounds) for side in event[1:])))
     return tuple(found)
 
 
@@ -69,7 +71,7 @@ class Speeds(NamedTuple):
     places: Any
     """Where their messages are in the flattened (E, 2), and 2 E for none, (n, d)."""
     delays: Any
-    """The seconds that these messages take, (period, n, d); -inf where there is never one."""
+    """The seconds that these messages take, (period, n, d), by what compresses them; -inf where there is never one."""
 
 
 class Kind(NamedTuple):
@@ -79,6 +81,8 @@ class Kind(NamedTuple):
     step: tuple[Any, ...]
     distribution: Any
     overlap: bool
+    operators: tuple[Compressor | None, ...]
+    """What compresses messages."""
     decided: bool
     """Whether links are decided round by round."""
 
@@ -91,25 +95,25 @@ def _iteration(
     pace = speeds.numbers[0]
     if kind.distribution is not None:
         pace = kind.distribution.drawn(source(jnp, seed, t, PURPOSE, EVER), rounds.nodes, *speeds.numbers)
-    usual = speeds.delays[t % len(speeds.delays)]
 
-    def talk(number: int, now: jax.Array) -> jax.Array:
-        delays = usual
+    def talk(number: int, operator: Compressor | None, now: jax.Array) -> jax.Array:
+        delays = speeds.delays[kind.operators.index(operator)]
+        delays = delays[t % len(delays)]
         if kind.decided:
-            delays = jnp.where(jnp.append(happens.arrives(number).ravel(), False)[speeds.places], usual, -jnp.inf)
+            delays = jnp.where(jnp.append(happens.arrives(number).ravel(), False)[speeds.places], delays, -jnp.inf)
         return jnp.maximum(now, (now[speeds.neighbours] + delays).max(axis=1))
 
     def go(plan: tuple[Any, ...], at: tuple[Any, Any]) -> tuple[Any, Any]:
         """When gradients and rounds are done; both the same unless they overlap."""
         for event in plan:
             if isinstance(event, Turns):
-                due = t % event.period == 0
+                due = event.when.due(jnp, seed, t)
                 at = jax.tree.map(partial(jnp.where, due), go(event.then, at), go(event.otherwise, at))
             elif isinstance(event, Work):
                 worked = at[0] + (speeds.samples if event.gradients is None else event.gradients) * pace
                 at = worked, at[1] if kind.overlap else worked
             else:
-                talked = talk(event.number, at[1])
+                talked = talk(event.number, event.operator, at[1])
                 at = at[0] if kind.overlap else talked, talked
         return at
 
@@ -141,7 +145,7 @@ class Hand:
     Args:
         compute: The distribution of the seconds a gradient, or None for given seconds.
         numbers: Its numbers at each node, or the seconds themselves, each (n,).
-        delays: The seconds of the messages of all links, (E, 2).
+        delays: The seconds of the messages of all links, (E, 2), from what compresses them.
         overlap: Whether gradients and rounds of an iteration overlap.
         method: What the run does.
         problem: The problem, for the samples of exact gradients.
@@ -153,7 +157,7 @@ class Hand:
         self,
         compute: Any,
         numbers: Sequence[np.ndarray],
-        delays: np.ndarray,
+        delays: Callable[[Compressor | None], np.ndarray],
         overlap: bool,
         method: Method,
         problem: Problem,
@@ -163,12 +167,14 @@ class Hand:
         links, told = network.links, outline(method)
         start, step = (_plan(events, network.rounds) for events in (told.start, told.step))
         neighbours, places = slots(links.ends, network.n, dense=False)
-        seconds = np.append(delays.ravel(), -np.inf)[places]
+        mixes = [event for event in flat(told.start + told.step) if isinstance(event, Mix)]
+        operators = tuple(dict.fromkeys(event.operator for event in mixes))
         exists = links.weights > 0 if network.graph is None else np.ones((1, links.links, 2), bool)
         ever = np.stack([np.append(each.ravel(), False)[places] for each in exists])
-        self._kind = Kind(start, step, compute, overlap, bool(network.faults or network.graph))
+        seconds = (np.append(delays(operator).ravel(), -np.inf)[places] for operator in operators)
+        self._kind = Kind(start, step, compute, overlap, operators, bool(network.faults or network.graph))
         samples = np.ones(network.n) if problem.sizes is None else problem.sizes.astype(float)
-        speeds = Speeds(tuple(numbers), samples, neighbours, places, np.where(ever, seconds, -np.inf))
+        speeds = Speeds(tuple(numbers), samples, neighbours, places, tuple(np.where(ever, s, -np.inf) for s in seconds))
         self._arguments: Any = speeds, links, np.uint32(seed)
         self.nodes = np.zeros(network.n)
         """When each node has finished, (n,)."""

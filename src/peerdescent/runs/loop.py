@@ -27,7 +27,7 @@ from peerdescent.runs import clocks
 from peerdescent.runs.checks import check, check_seed, matrix_precision, starting_point, total_steps
 from peerdescent.runs.clocks import Clock
 from peerdescent.runs.costs import Books, Costs
-from peerdescent.runs.metrics import Metric, own_metrics
+from peerdescent.runs.metrics import NONZEROS, Metric, own_metrics
 from peerdescent.runs.output import visited
 from peerdescent.runs.pace import Pace
 from peerdescent.runs.progress import choose
@@ -94,8 +94,8 @@ def run(
     check(method, problem, network)
     problem = problem.now()
     dtype, matrices = matrix_precision(precision)
-    seed, own = check_seed(seed), own_metrics(metrics)
-    costs = Costs.of(method, problem, network)
+    seed, own = check_seed(seed), own_metrics([*metrics, *([] if problem.penalty is None else [NONZEROS])])
+    costs = Costs.of(method, problem, network, dtype.itemsize)
     total = total_steps(costs, problem, steps, epochs)
     grid = recording_steps(record, total, costs if epochs is not None else None)
     if isinstance(clock, str):
@@ -133,8 +133,8 @@ def run(
         )
         machine = registry.engine_class(engine)(method, problem, network, seed, dtype)
         stationarity = record.stationarity if isinstance(record, Grid) else True
-        books, size = Books(costs, problem, network, seed), network.message_bytes(problem.dimension, dtype.itemsize)
-        recorder = Recorder(machine, problem, books, size, start, identity, own, stationarity, total)
+        books = Books(costs, problem, network, seed)
+        recorder = Recorder(machine, problem, books, start, identity, own, stationarity, total)
         if hand is not None:
             recorder.clock = hand.at
         agree(_facts(identity, machine.packages, grid), machine.gather)

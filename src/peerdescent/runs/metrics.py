@@ -32,9 +32,9 @@ class Snapshot:
     state: Any
     """The method's state, None before iteration 0."""
     values: np.ndarray
-    """F (k,) at the mean and, if a metric asked for it, at each node's iterate."""
+    """F (k,), or F + h, at the mean and, if a metric asked for it, at each node's iterate."""
     grads: np.ndarray
-    """The gradients of F (k, p) at the same points."""
+    """The gradients of F (k, p) at the same points; proximal gradient mappings, if there is an h."""
     gradients: float
     rounds: float
     bytes: float
@@ -191,6 +191,16 @@ METRICS: Mapping[str, Metric] = {
     )
 }  # fmt: skip
 """The columns of every trace, in their order."""
+
+
+NONZEROS = Metric(
+    "nonzeros",
+    "entries that are not 0",
+    "entries that are not 0",
+    format=",.0f",
+    function=lambda seen: float(np.count_nonzero(seen.x_mean)),
+)
+"""How many entries of the mean model are not zero: a column of runs on composite problems."""
 
 
 def own_metrics(given: Iterable[Metric | Callable[..., Any]]) -> tuple[Metric, ...]:

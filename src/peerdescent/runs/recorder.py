@@ -33,7 +33,7 @@ class Record(NamedTuple):
 
 
 class Recorder:
-    """Advances an engine, and records where it is. `message` is the size of a message in bytes.
+    """Advances an engine, and records where it is.
 
     `at` is where the run is, and `last` what was last recorded. Each is replaced in one assignment, so that an
     interruption at any moment leaves both complete.
@@ -44,14 +44,13 @@ class Recorder:
         engine: Engine,
         problem: Problem,
         books: Books,
-        message: float,
         x0: np.ndarray,
         identity: Identity,
         metrics: Sequence[Metric],
         stationarity: bool,
         total: int,
     ) -> None:
-        self.engine, self.problem, self.books, self.message, self.x0 = engine, problem, books, message, x0
+        self.engine, self.problem, self.books, self.x0 = engine, problem, books, x0
         self.identity, self.compiling, self.own, self.total = identity, 0.0, tuple(metrics), total
         columns = [one for one in METRICS.values() if stationarity or one.cost < Cost.nodes]
         self.metrics = [*columns, *metrics]
@@ -172,10 +171,11 @@ class Recorder:
         """Add a row about where the run is."""
         step, state, x_tilde, seconds = self.at
         x = self.x0 if state is None else state.x
-        gradients, rounds, vectors = self.books.at(step)
+        gradients, rounds, sent = self.books.at(step)
         with np.errstate(all="ignore"):  # a diverging run has values that are not finite; its status says so
             mean = x.mean(axis=0)
-            values, grads = self.engine.evaluate(np.vstack([mean, x]) if self.at_nodes else mean[None])
+            points = np.vstack([mean, x]) if self.at_nodes else mean[None]
+            values, grads = self.problem.penalised(points, *self.engine.evaluate(points))
             seen = Snapshot(
                 problem=self.problem,
                 step=step,
@@ -186,7 +186,7 @@ class Recorder:
                 grads=_read_only(grads),
                 gradients=gradients,
                 rounds=rounds,
-                bytes=vectors * self.message,
+                bytes=sent,
                 seconds=seconds,
                 clock=self.clock(step),
             )

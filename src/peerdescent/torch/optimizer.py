@@ -18,10 +18,12 @@ import torch
 from torch import Tensor, nn
 
 import peerdescent
+from peerdescent.compressors import Compressor
 from peerdescent.engines.links import Links
 from peerdescent.engines.outline import definition, outline
+from peerdescent.engines.verbs import Eager
 from peerdescent.errors import NotFinite, require
-from peerdescent.methods.contract import Calls, Method
+from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
 from peerdescent.problems.definition import digest
 from peerdescent.runs.checks import check_network
@@ -146,7 +148,7 @@ class Flat:
             p.grad = None
 
 
-class Net:
+class Net(Eager):
     """The verbs in iteration t, for one node and the batch of a closure.
 
     A step returns the loss of the evaluation at x_t, and keeps its changes to random states and buffers. If there is no
@@ -154,8 +156,8 @@ class Net:
     """
 
     def __init__(self, model: Flat, links: Links, turn: Any, closure: Callable[[], Any], t: int) -> None:
-        self.model, self.links, self.turn, self.closure, self.t = model, links, turn, closure, t
-        self.rounds = Calls()
+        super().__init__(links.seed, t)
+        self.model, self.links, self.turn, self.closure = model, links, turn, closure
         self.x, self.loss = model.read(), None
         self.before: Surroundings | None = None
         self.after: Surroundings | None = None
@@ -187,25 +189,34 @@ class Net:
     def mix(self, x: Tensor) -> Tensor:
         """One round of communication with the neighbours."""
         self.must_be_finite(x, "vector to mix")
-        mixed: Tensor = self.turn.mix(self.rounds.take(), x)
+        mixed: Tensor = self.turn.mix(self.calls.take("round"), x)
         return mixed
 
     def disagree(self, x: Tensor) -> Tensor:
         """One round of communication, for the difference to what was mixed."""
         self.must_be_finite(x, "vector to mix")
-        apart: Tensor = self.turn.disagree(self.rounds.take(), x)
+        apart: Tensor = self.turn.disagree(self.calls.take("round"), x)
         return apart
 
     def push(self, x: Tensor) -> Tensor:
         """One round of communication, with weights whose columns sum to 1."""
         self.must_be_finite(x, "vector to push")
-        pushed: Tensor = self.turn.push(self.rounds.take(), x)
+        pushed: Tensor = self.turn.push(self.calls.take("round"), x)
         return pushed
 
-    def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """Call one of the two functions."""
-        with self.rounds.inside(self.rounds.next):
-            return then() if self.t % period == 0 else otherwise()
+    def compress(self, x: Tensor, operator: Compressor) -> Tensor:
+        """C(x), which `mix` sends as the bytes that it was encoded in."""
+        self.must_be_finite(x, "vector to compress")
+        found: Tensor = self.turn.compress(x, operator, self._compression())
+        return found
+
+    def prox(self, x: Tensor, step: float) -> Tensor:
+        """x itself: a closure has no non-smooth term."""
+        return x
+
+    def dot(self, x: Tensor, y: Tensor) -> Tensor:
+        """This node's inner product, (1,)."""
+        return (x * y).sum(dim=-1, keepdim=True)
 
     def must_be_finite(self, x: Tensor, what: str) -> None:
         """Stop all processes if x is not finite, before it is mixed."""

@@ -63,7 +63,7 @@ def supports(method: Method, problem: Problem, network: Network, dtype: Any) -> 
     except ValueError:
         return False
     known = all(g.leaf is not None and (g.sample is None or g.sample.batch is INTEGER) for g in does.gradients)
-    return known and not does.has_numbers
+    return known and not does.has_numbers and not does.verbs
 
 
 class Shape(NamedTuple):
@@ -108,7 +108,7 @@ def _launch(
         given = Leaf(0) if start else jax.tree.unflatten(shape.structure, [Leaf(k) for k in shape.aliases])
         asked = recorded(act, given)[0].events
 
-        def after(tiles: list[jax.Array], net: Net) -> list[jax.Array]:
+        def after(tiles: list[jax.Array], net: Any) -> list[jax.Array]:
             state = act(tiles[0] if start else jax.tree.unflatten(shape.structure, tiles), net)
             return [jax.tree.leaves(state)[leaf] for leaf in distinct]
 

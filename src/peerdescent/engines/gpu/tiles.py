@@ -13,7 +13,6 @@ from jax.experimental import pallas as pl
 
 from peerdescent.engines.outline import Either, Gradient, flat
 from peerdescent.keys import scaled
-from peerdescent.methods.contract import Calls
 from peerdescent.problems.regression import Logistic
 from peerdescent.threefry import words
 
@@ -79,7 +78,7 @@ def fetch(world: World, t: jax.Array, asked: list[Any]) -> None:
     """Compute the gradients of an iteration into scratch memory, those on the same sample together."""
     for together in _groups(asked):
         if isinstance(together, Either):
-            due = t % together.period == 0
+            due = together.when.due(jnp, None, t)
             pl.when(due)(partial(fetch, world, t, together.then))
             pl.when(jnp.logical_not(due))(partial(fetch, world, t, together.otherwise))
         elif together[0].sample is None:
@@ -102,7 +101,7 @@ def fetched(world: World, t: jax.Array, asked: list[Any], state: list[jax.Array]
                 own = fetched(world, t, side, state)
                 return [own.get(slot, jnp.zeros_like(state[0])) for slot in slots]
 
-            values = lax.cond(t % together.period == 0, *(partial(one_side, side) for side in sides))
+            values = lax.cond(together.when.due(jnp, None, t), *(partial(one_side, side) for side in sides))
         else:
             slots = [asked.slot for asked in together]
             points = [state[int(asked.leaf or 0)] for asked in together]
@@ -214,17 +213,18 @@ def _into_memory(world: World, t: jax.Array, together: list[Gradient], some: int
 
 
 class Net:
-    """The seven verbs in iteration t on a tile (nodes, columns). Gradients are already computed, by slot."""
+    """The verbs of the kernel in iteration t, on a tile (nodes, columns). Gradients are already computed, by slot."""
 
     def __init__(self, world: World, block: Any, t: jax.Array, found: dict[int, jax.Array] | None = None) -> None:
-        self.world, self.block, self.t, self.found, self.slots = world, block, t, found, Calls()
+        self.world, self.block, self.t, self.found, self.slot = world, block, t, found, 0
 
     def sample(self, batch: Any) -> None:
         """None: samples are drawn when gradients are computed."""
 
     def grad(self, x: jax.Array, sample: Any) -> jax.Array:
         """The gradient of the data term, computed before, plus that of the regulariser."""
-        world, slot = self.world, self.slots.take()
+        world, slot = self.world, self.slot
+        self.slot += 1
         found = self.found[slot] if self.found else world.scratch[0, slot, :, columns(world, self.block)]
         if world.oracle.regulariser is None:
             return found
@@ -249,14 +249,14 @@ class Net:
 
     def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """One branch or the other; both use the same slots."""
-        slot, ends = self.slots.next, []
+        slot, ends = self.slot, []
 
         def side(thunk: Callable[[], Any]) -> Any:
-            self.slots.next = slot
+            self.slot = slot
             value = thunk()
-            ends.append(self.slots.next)
+            ends.append(self.slot)
             return value
 
         value = lax.cond(self.t % period == 0, lambda: side(then), lambda: side(otherwise))
-        self.slots.next = max(ends)
+        self.slot = max(ends)
         return value

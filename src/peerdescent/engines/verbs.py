@@ -1,0 +1,35 @@
+"""The verbs of time for engines that compute at once, one iteration after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from peerdescent.methods.contract import Calls
+from peerdescent.threefry import COMPRESSION, Draw, coin, source
+
+
+class Eager:
+    """Iteration t of a run with a seed: what decides between branches, and the numbers of what a method asks for."""
+
+    def __init__(self, seed: int, t: int) -> None:
+        self.seed, self.t, self.calls = seed, t, Calls()
+
+    def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any], phase: int = 0) -> Any:
+        """Call one of the two functions, by the iteration."""
+        return self._either((self.t - phase) % period == 0, then, otherwise)
+
+    def chance(self, probability: float, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """Call one of the two functions, by a coin that is the same for all nodes."""
+        number = self.calls.take("coin")
+        return self._either(bool(coin(np, self.seed, self.t, number, probability)), then, otherwise)
+
+    def _either(self, due: bool, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        with self.calls.inside(self.calls.next):
+            return then() if due else otherwise()
+
+    def _compression(self) -> Draw:
+        """The draws of the next compression."""
+        return source(np, self.seed, self.t, COMPRESSION, self.calls.take("compression"))
