@@ -7,6 +7,7 @@ from . import networks as networks
 from . import problems as problems
 from . import report as report
 from . import runs as runs
+from . import schedules as schedules
 from . import studies as studies
 from . import sweeps as sweeps
 from . import theory as theory

@@ -172,7 +172,7 @@ class Debug:
     def start(self, x0: np.ndarray) -> Any:
         """The state after iteration 0."""
         memory = self.links.begin(np, self.seed)
-        return Running.of(self.method.init(np.array(x0, self.dtype), Net(self, 0, memory)), memory)
+        return Running.of(self.method.at(0).init(np.array(x0, self.dtype), Net(self, 0, memory)), memory)
 
     def warm_up(self, x0: np.ndarray, points: int) -> None:
         """Nothing to compile."""
@@ -184,7 +184,7 @@ class Debug:
                 before, memory = Running.parts(state)
                 memory = self.links.later(np, self.seed, step, memory)
                 net = Net(self, step, memory)
-                state = Running.of(_kept(self.method.step(before, net), before, net.turn.awake), memory)
+                state = Running.of(_kept(self.method.at(step).step(before, net), before, net.turn.awake), memory)
         return state
 
     def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

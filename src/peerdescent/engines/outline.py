@@ -20,6 +20,7 @@ from peerdescent.compressors import Compressor
 from peerdescent.digests import fingerprint, is_library
 from peerdescent.methods.contract import Calls, Method
 from peerdescent.problems.definition import digest
+from peerdescent.schedules import Schedule
 from peerdescent.threefry import coin
 
 
@@ -94,6 +95,17 @@ class Squeezed(Blank):
         self.operator = operator
 
 
+class Scheduled(Blank):
+    """A placeholder for a number that depends on the iteration."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        of = getattr(schedule, "of", None)
+        numbers = [part for pair in sorted(schedule.numbers.items()) for part in pair]
+        fixed = repr([getattr(schedule, name, None) for name in ("text", "pieces", "after")])
+        super().__init__(type(schedule).__name__, fixed, "" if of is None else fingerprint(of), *numbers)
+        self.schedule = schedule
+
+
 class Drawn(NamedTuple):
     """A sample: its number within the iteration, and its size."""
 
@@ -139,7 +151,16 @@ class Chance(NamedTuple):
 
     def due(self, xp: Any, seed: Any, t: Any) -> Any:
         """Whether it does in iterations t (any shape)."""
-        return coin(xp, seed, t, self.number, self.probability)
+        return coin(xp, seed, t, self.number, self.likely(t))
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether the probability depends on the iteration."""
+        return isinstance(self.probability, Scheduled)
+
+    def likely(self, t: Any) -> Any:
+        """The probability in iterations t."""
+        return self.probability.schedule(t) if isinstance(self.probability, Scheduled) else self.probability
 
 
 class Either(NamedTuple):
@@ -349,6 +370,7 @@ def code_of(method: Method) -> str:
 
 @lru_cache(maxsize=4096)
 def _outline(method: Method, code: str) -> Outline:
+    method = method.replace(**{name: Scheduled(value) for name, value in method.schedules.items()})
     try:
         start, first = recorded(method.init, Leaf(0))
         leaves, structure = jax.tree.flatten(first)

@@ -114,14 +114,15 @@ class Processes:
 
     def warm_up(self, x0: np.ndarray, points: int) -> None:
         """Compile gradients and the evaluation, without communication."""
-        self.method.step(self.method.init(self._own(x0), Net(self, 0, Alone())), Net(self, 1, Alone()))
+        first = self.method.at(0).init(self._own(x0), Net(self, 0, Alone()))
+        self.method.at(1).step(first, Net(self, 1, Alone()))
         jax.block_until_ready(_exact(self.oracle, jnp.asarray(x0[:1], self.dtype), self.data))
 
     def start(self, x0: np.ndarray) -> Any:
         """The state after iteration 0."""
         memory = self.links.links.begin(np, self.seed)
         turn = self.links.begin(0, memory=memory)
-        return Running.of(self.method.init(self._own(x0), Net(self, 0, turn)), memory)
+        return Running.of(self.method.at(0).init(self._own(x0), Net(self, 0, turn)), memory)
 
     def advance(self, state: Any, t: int, until: int) -> Any:
         """One iteration after the other."""
@@ -130,7 +131,7 @@ class Processes:
             memory = self.links.links.later(np, self.seed, step, memory)
             turn = self.links.begin(step, memory=memory)
             if turn.awake:
-                own = self.method.step(own, Net(self, step, turn))
+                own = self.method.at(step).step(own, Net(self, step, turn))
             state = Running.of(own, memory)
         return state
 

@@ -257,7 +257,7 @@ def begin(program: Program, numbers: Any, data: Any, weights: Weights, seed: Any
     """The state after iteration 0; `ahead` has samples from iteration 0 on."""
     memory = weights.begin(seed)
     net = Net(program, data, weights.at(seed, 0, memory), seed, 0, jax.tree.map(lambda a: a[0], ahead))
-    state = settled(program.method.replace(**numbers).init(x0, net))
+    state = settled(program.method.replace(**numbers).at(jnp.int32(0)).init(x0, net))
     # Python numbers in the state of a custom method become arrays of a fixed type, as they are when read from a file.
     return Running.of(jax.tree.map(lambda a: lax.convert_element_type(a, jnp.result_type(a)), state), memory)
 
@@ -290,7 +290,8 @@ def interval(
     def body(i: jax.Array, now: Any) -> Any:
         leaves, _, (memory, links) = now
         turn, drawn = weights.at(seed, first + i, memory, links), jax.tree.map(lambda a: a[i], ahead)
-        after = settled(method.step(whole(leaves), Net(program, data, turn, seed, first + i, drawn)))
+        net = Net(program, data, turn, seed, first + i, drawn)
+        after = settled(method.at(first + i).step(whole(leaves), net))
         return turn.kept(carried(after), leaves), memory, coming(first + i + 1, memory)
 
     # The number of iterations is an argument, so intervals of all lengths share one program.

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from peerdescent.compressors import Compressor
 from peerdescent.errors import require, unknown
 from peerdescent.methods.parameters import Kind, Parameter, declared
+from peerdescent.schedules import Schedule
 
 Vector = Any
 Sample = Any
@@ -181,9 +182,17 @@ class Method:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The hyperparameters that a compiled program takes as arguments: real numbers and counts."""
-        values = self.parameters
-        return {name: p.plain(values[name]) for name, p in self.declared.items() if p.is_traced}
+        """The hyperparameters that a compiled program takes as arguments: real numbers and counts.
+
+        Those of a schedule are named `alpha.scale` and so on.
+        """
+        found: dict[str, Any] = {}
+        for name, value in self.parameters.items():
+            if isinstance(value, Schedule):
+                found |= {f"{name}.{own}": number for own, number in value.numbers.items()}
+            elif self.declared[name].is_traced:
+                found[name] = self.declared[name].plain(value)
+        return found
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -206,15 +215,32 @@ class Method:
         if not self.parts:
             require(not values, f"{self.name} was made by hand and has no parameters to replace: {sorted(values)}")
             return self
-        for name in values:
-            if name not in self.declared:
-                raise unknown(f"parameter of {self.name}", name, self.declared)
         own: list[dict[str, Any]] = [{}, {}]
         for name, value in values.items():
-            place, field = self._places[name]
+            whole, _, number = name.partition(".")
+            if whole not in self.declared:
+                raise unknown(f"parameter of {self.name}", name, self.declared)
+            place, field = self._places[whole]
+            if number:
+                known = own[place].get(field, getattr(self.parts[place], field))
+                if not isinstance(known, Schedule):
+                    raise ValueError(f"{name}: {whole} = {known} is no schedule, which has numbers of its own")
+                value = known.replace(**{number: value})
             own[place][field] = value
         estimator, fusion = (dataclasses.replace(p, **new) for p, new in zip(self.parts, own, strict=True))
         return compose(estimator, fusion, self.name)
+
+    @cached_property
+    def schedules(self) -> dict[str, Schedule]:
+        """The hyperparameters that depend on the iteration."""
+        return {name: value for name, value in self.parameters.items() if isinstance(value, Schedule)}
+
+    def at(self, t: Any) -> Method:
+        """The method in iteration t: itself, with the numbers that its schedules have then."""
+        if not self.schedules:
+            return self
+        values = {name: schedule(t) for name, schedule in self.schedules.items()}
+        return self.replace(**{name: float(value) if isinstance(t, int) else value for name, value in values.items()})
 
     @cached_property
     def pattern(self) -> Method:

@@ -16,8 +16,10 @@ from enum import StrEnum
 from numbers import Number, Real
 from typing import Any
 
-from peerdescent.compressors import COMPRESSORS, Compressor, parse
+from peerdescent import compressors, schedules
+from peerdescent.compressors import COMPRESSORS, Compressor
 from peerdescent.errors import require, unknown, whole
+from peerdescent.schedules import Schedule
 
 Scale = Callable[[Any, Mapping[str, Any], float | None], Any]
 """Maps a value of a tuning grid, the other hyperparameters and the samples per node to the value that is run."""
@@ -121,7 +123,14 @@ class Parameter:
         return "; ".join(filter(None, [self.range, self.role, f"tuned over {tried}{about}" if values else ""]))
 
     def check(self, name: str, value: Any) -> None:
-        """Refuse a value outside the range. Values that are not known yet, such as traced ones, are not checked."""
+        """Refuse a value outside the range. Values that are not known yet, such as traced ones, are not checked.
+
+        Those of a schedule are, in some iterations.
+        """
+        if isinstance(value, Schedule) and all(map(is_known, value.numbers.values())):
+            for t in (0, 1, 10, 1000, 10**6):
+                now = float(value(t))  # a schedule may end at the lower end, where the method stands still
+                require(self.low <= now <= self.high, f"{name} = {value} is {now:g} at t = {t}: must be {self.range}")
         if not is_known(value) or (value is None and self.optional):
             return
         if self.kind == Kind.switch:
@@ -246,7 +255,9 @@ class Part:
         for name, parameter in declared(self).items():
             value = without_axes(getattr(self, name))
             if parameter.kind == Kind.compressor and isinstance(value, str):
-                value = parse(value)
+                value = compressors.parse(value)
+            if parameter.kind == Kind.number:
+                value = schedules.given(value)
             object.__setattr__(self, name, value)
             require(getattr(getattr(self, name), "ndim", 0) != 1, f"{name} = {getattr(self, name)}: give one number")
             parameter.check(name, getattr(self, name))

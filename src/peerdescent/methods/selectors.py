@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from peerdescent import schedules
 from peerdescent.errors import require, unknown
 from peerdescent.methods.contract import Method, compose
 from peerdescent.methods.estimators import ESTIMATORS
@@ -59,7 +60,7 @@ def split(selector: str) -> tuple[str, dict[str, Any]]:
 
 def _values(text: str, selector: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for item in filter(None, (piece.strip() for piece in re.split(r",(?![^(]*\))", text))):
+    for item in filter(None, (piece.strip() for piece in schedules.split(text))):
         key, equals, value = (piece.strip() for piece in item.partition("="))
         require(bool(equals), f"{item!r} in {selector!r} is not of the form parameter=value")
         key = key.replace("-", "_")

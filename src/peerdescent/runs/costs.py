@@ -53,7 +53,7 @@ class Costs:
     """The costs of a node up to x_t, for any t: gradients, rounds and bytes sent. They are means over nodes.
 
     From iteration 1 on, costs repeat with the common period of the method and the network, so only one period is
-    tabulated.
+    tabulated; those of coins whose probability is a schedule do not.
 
     Args:
         method: The method.
@@ -84,7 +84,8 @@ class Costs:
         self._samples, self._degrees = 1.0 if samples is None else samples, np.asarray(degrees, dtype=float)
         self._rounds, self._awake, self._message = rounds, awake, message
         self._first = self._charge(self._outline.start, np.zeros(1, np.int64))[0]
-        self._cycle = math.lcm(len(self._degrees), *self._outline.periods)
+        changing = any(isinstance(when, Chance) and when.is_scheduled for when in self._outline.branches)
+        self._cycle = 2**31 if changing else math.lcm(len(self._degrees), *self._outline.periods)
         self._table = np.zeros((1, 3))
 
     @classmethod
@@ -182,7 +183,7 @@ class Costs:
             elif isinstance(event, Either):
                 when = event.when
                 if isinstance(when, Chance) and seed is None:
-                    share = np.full(len(t), float(when.probability))
+                    share = np.broadcast_to(np.asarray(when.likely(t), float), len(t))
                 else:
                     share = np.asarray(when.due(np, seed, t), float)
                 then, otherwise = (self._charge(side, t, seed, turnout) for side in (event.then, event.otherwise))

@@ -6,10 +6,12 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from peerdescent.compressors import Compressor
 from peerdescent.errors import require, unknown
 from peerdescent.methods.named import METHODS
 from peerdescent.methods.parameters import GRIDS, Kind
 from peerdescent.methods.selectors import parse
+from peerdescent.schedules import Schedule, function
 
 __all__ = ["GRIDS", "configurations_of", "tuning_grid"]
 
@@ -31,7 +33,13 @@ def configurations_of(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, 
 
 
 def plain(value: Any) -> Any:
-    """A NumPy number as a Python number; other values as they are."""
+    """A NumPy number as a Python number, a compressor or a schedule as its text; other values as they are."""
+    if isinstance(value, Compressor | Schedule) and not isinstance(value, function):
+        return str(value)
+    require(
+        not callable(value),
+        f"{value!r} in a grid: a table cannot tell functions apart; give a schedule of peer.schedules or a formula",
+    )
     return value.item() if hasattr(value, "item") else value
 
 

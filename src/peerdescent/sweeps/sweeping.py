@@ -21,7 +21,7 @@ import pandas as pd
 
 from peerdescent.engines.disk_cache import remember
 from peerdescent.engines.fleet import Fleet, Seen
-from peerdescent.engines.outline import definition
+from peerdescent.engines.outline import Chance, definition, outline
 from peerdescent.engines.routing import fleet_for
 from peerdescent.errors import require, unknown, whole
 from peerdescent.files import alone, claim
@@ -112,9 +112,9 @@ def sweep(
     build = _builder(method)
     known = inspect.signature(build).parameters
     for name in configurations[0]:
-        if name not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        if name.partition(".")[0] not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
             raise unknown(f"parameter of {method if isinstance(method, str) else method.__name__}", name, known)
-    built = [build(**configuration) for configuration in configurations]
+    built = [_built(build, configuration) for configuration in configurations]
     for one in {m.pattern: m for m in built}.values():
         check(one, problem, network)
     kinds = {one.name for one in built}
@@ -303,6 +303,12 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _built(build: Callable[..., Method], configuration: Mapping[str, Any]) -> Method:
+    """The method of a configuration, which may have numbers of schedules, such as `alpha.scale`."""
+    inner = {name: value for name, value in configuration.items() if "." in name}
+    return build(**{name: value for name, value in configuration.items() if name not in inner}).replace(**inner)
+
+
 def _builder(method: Callable[..., Method] | str) -> Callable[..., Method]:
     if not isinstance(method, str):
         good = callable(method)
@@ -333,11 +339,14 @@ def _marks(
     require(list(at) == sorted(set(at)), f"at = {list(at)}: must increase")
     for value in at:
         require(limit is None or 0 < value <= limit, f"at = {list(at)}: must lie above 0 and within the budget {limit}")
-    # Real numbers do not change the costs of a method, so configurations that differ in those alone share costs.
+    # Real numbers do not change the costs of a method without coins, so configurations that differ in those alone share
+    # costs.
     found: dict[Any, tuple[tuple[int, ...], Any]] = {}
     result = []
     for one in built:
-        key = one.pattern, tuple(v for name, v in one.numbers.items() if one.declared[name].is_whole)
+        coins = any(isinstance(when, Chance) for when in outline(one).branches)
+        counts = {name for name, parameter in one.declared.items() if parameter.is_whole}
+        key = one.pattern, tuple(value for name, value in one.numbers.items() if coins or name in counts)
         if key not in found:
             costs = Costs.of(one, problem, network)
             last = total_steps(costs, problem, steps, epochs)

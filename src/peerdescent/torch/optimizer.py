@@ -279,6 +279,10 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             "with peer.compose",
         )
         assert rate is not None
+        require(
+            rate not in method.schedules,
+            f"{rate} = {method.parameters[rate]} is a schedule: give a number, and use a scheduler of PyTorch on lr",
+        )
         does = outline(method)
         require(
             not does.takes_exact,
@@ -374,7 +378,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         rate = float(numbers[self.rate])
         require(0 <= rate < math.inf, f"lr = {rate}: must be finite and not negative")
         # A tensor is not checked against the declared range: schedules may end at 0, which no method accepts.
-        return self.method.replace(**{**numbers, self.rate: torch.tensor(rate, dtype=torch.float64)}), turn
+        now = self.method.replace(**{**numbers, self.rate: torch.tensor(rate, dtype=torch.float64)})
+        return now.at(t), turn
 
     def _check_keys(self, group: dict[str, Any]) -> None:
         """Refuse keys that the method does not use."""

@@ -54,7 +54,7 @@ def supports(method: Method, problem: Problem, network: Network, dtype: Any) -> 
     """Whether the kernel can run the method: a linear model of moderate size, and gradients at vectors of the state."""
     fits = problem.nodes <= MOST_NODES and problem.dimension <= MOST_COLUMNS and network.is_plain and network.is_static
     dense = isinstance(problem.oracle, Logistic) and not isinstance(problem.data.rows, Nonzeros)
-    if not (fits and dense and dtype == np.float32 and method.parts):
+    if not (fits and dense and dtype == np.float32 and method.parts) or method.schedules:
         return False
     # Sizes are data in the kernel, so it cannot run a method that uses them for anything but samples.
     open_sizes = {name: INTEGER for name, value in method.sizes.items() if value is not None}
