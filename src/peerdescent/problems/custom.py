@@ -112,7 +112,8 @@ def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str 
     require(bool(leaves), "params has no arrays: give the parameters to train")
     start = np.concatenate([np.asarray(leaf, dtype=float).ravel() for leaf in leaves])
     unflatten = Unflatten(structure, tuple(np.shape(leaf) for leaf in leaves))
-    _check_mean(function, unflatten, start, jax.tree.map(lambda a: a[0, :1], rows))
+    with jax.default_matmul_precision("highest"):  # a GPU's usual one differs between one row and two
+        _check_mean(function, unflatten, start, jax.tree.map(lambda a: a[0, :1], rows))
     kind = Even if len(set(sizes.tolist())) == 1 else FiniteSum
     return Problem(
         name=name or str(getattr(function, "__name__", "loss")),
