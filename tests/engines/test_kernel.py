@@ -17,11 +17,14 @@ from peerdescent.methods.parameters import size
 from small import PROBLEMS, small_logistic
 
 RING = peer.Network(peer.topology.ring(6))
+SUPPORTED = [*list(METHODS)[:9], "gt-svrg", "extra", "decentlam", "gt-adam"]
+"""The methods of the paper, and others whose branches and arithmetic are new to the kernel."""
 GRIDS = {
     "gt-hsgd": [{"batch": b, "initial_batch": i} for b in (1, 3, 40) for i in (1, 20)],
     "d-get": [{"period": q, "batch": b, "large_batch": large} for q in (2, 5) for b in (1, 9) for large in (4, 33)],
     "d-spider-sfo": [{"period": q, "large_batch": 9} for q in (2, 100)],
     "gt-sarah": [{"period": q, "batch": 2} for q in (2, 5)],
+    "gt-svrg": [{"period": q, "batch": 2} for q in (2, 5)],
 }
 
 
@@ -40,7 +43,7 @@ def iterates(kind, members, problem, network):
 @pytest.mark.parametrize(
     ("name", "blocks"),
     [
-        *((name, False) for name in METHODS),
+        *((name, False) for name in SUPPORTED),
         # These three cover all cases of the code for several tiles.
         *((name, True) for name in ("gt-hsgd", "d-get", "gt-sarah")),
     ],
@@ -84,6 +87,9 @@ def test_what_it_does_not_support_is_left_to_the_plain_program():
     assert not kernel.supports(method, PROBLEMS["quadratic"](), RING, single)
     assert not kernel.supports(method, logistic, peer.Network([peer.topology.ring(6)] * 2), single)
     assert not kernel.supports(method, small_logistic(features=2000), RING, single)
+    for name in ("gt-page", "d-adam", "choco-sgd", "k-gt", "proxskip", "proxgt", "gt-nsgdm"):
+        assert not kernel.supports(METHODS[name].build(), logistic, RING, single), name
+    assert not kernel.supports(method.replace(alpha="0.5*cosine(100)"), logistic, RING, single)
     ring = peer.Network(peer.topology.ring(100))
     assert not kernel.supports(method, small_logistic(nodes=100), ring, single)
 

@@ -8,8 +8,9 @@ import pytest
 
 import peerdescent as peer
 from peerdescent.networks import spectra
-from peerdescent.networks.faults import FAULTS, parse, source
+from peerdescent.networks.faults import FAULTS, parse
 from peerdescent.networks.rounds import matrix
+from peerdescent.threefry import source
 
 RING, GRID = peer.topology.ring(6), peer.topology.grid(12)
 DIGRAPH = nx.DiGraph([*((i, (i + 1) % 6) for i in range(6)), (0, 3), (1, 4)])

@@ -8,10 +8,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from peerdescent import topology
-from peerdescent.networks.faults import source
 from peerdescent.networks.network import Network
 from peerdescent.networks.rounds import GRAPH
 from peerdescent.networks.topology import TOPOLOGIES, build
+from peerdescent.threefry import source
 
 SIZES = [1, 2, 3, 4, 5, 7, 8, 12, 16, 20, 33]
 DRAWN = ["erdos-renyi", "random-matching", "random-regular"]

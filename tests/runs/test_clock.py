@@ -13,10 +13,10 @@ import pytest
 
 import peerdescent as peer
 from peerdescent.cli.main import main
-from peerdescent.networks.faults import source
 from peerdescent.networks.rounds import EVER
 from peerdescent.runs.clocks import CLOCKS, read
 from peerdescent.runs.hand import PURPOSE
+from peerdescent.threefry import source
 from small import small_logistic, small_quadratic
 
 N, SEED, STEPS = 6, 5, 40

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -20,10 +21,6 @@ DIVERGED = 1e3
 """A run ends as diverged when its loss exceeds this many times the first one."""
 
 
-_ANY_GRAPH = [name for name, entry in METHODS.items() if not entry.build().needs.doubly_stochastic]
-"""The named methods that run on push-pull weights."""
-
-
 def check(method: Method, problem: Problem, network: Network) -> None:
     """Refuse combinations that cannot work; the message has the reason and a remedy."""
     require(
@@ -36,7 +33,17 @@ def check(method: Method, problem: Problem, network: Network) -> None:
         f"the problem has {problem.nodes} nodes and the network {network.n}: partition the data over {network.n}, "
         f"or build the network with {problem.nodes}",
     )
+    require(
+        problem.penalty is None or "prox" in outline(method).verbs,
+        f"{method.name} takes no proximal steps, so it would leave out the non-smooth term of {problem.name}: use "
+        f"{_those(lambda one: 'prox' in outline(one).verbs)}, or the smooth problem",
+    )
     check_network(method, network)
+
+
+def _those(which: Callable[[Method], bool]) -> str:
+    """The named methods of which something is true."""
+    return ", ".join(name for name, entry in METHODS.items() if which(entry.build()))
 
 
 def check_kinds(problem: Any, network: Any) -> None:
@@ -61,7 +68,8 @@ def check_network(method: Method, network: Network) -> None:
     require(
         network.pushed is None or not needs.doubly_stochastic,
         f"{method.name} needs a doubly stochastic W; {network.name} has push-pull weights: "
-        f"use {', '.join(_ANY_GRAPH)}, or a graph with as many edges in as out at every node",
+        f"use {_those(lambda one: not one.needs.doubly_stochastic)}, or a graph with as many edges in as out at every "
+        "node",
     )
     require(
         network.is_symmetric or not needs.symmetric,
