@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 import children
+from peerdescent.networks import spectra
 from small import (  # noqa: F401  (tests may import them from here)
     PROBLEMS,
     Spy,
@@ -23,6 +24,7 @@ from small import (  # noqa: F401  (tests may import them from here)
     small_quadratic,
     small_streaming,
     states,
+    unmeasured,
 )
 
 children.restore_signals()
@@ -39,6 +41,11 @@ COMPILED_QUICKLY = ("methods", "engines", "problems", "runs", "sweeps", "process
 """The folders whose programs are many and short: compiling with all optimisations takes longer than all else there.
 
 They are fully optimised in profile `random`, and always in the other folders."""
+NAMED_QUICKLY = ("engines", "methods", "processes", "runs", "sweeps")
+"""The folders where the name of a network shows no lambda of its own if that would be estimated from draws.
+
+This takes 1 to 4 s for each network with faults or a random graph, which would be most of the time there. Tests in
+`networks` are about it, and the others show it."""
 QUICK_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 """XLA's older code generator, in one thread. It takes two thirds of the time, which most tests spend compiling.
 
@@ -81,7 +88,7 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope="module", autouse=True)
 def _programs(request):
-    """How programs are compiled here and in children."""
+    """How programs are compiled here and in children, and networks named."""
     quickly = (
         PROFILE == "fixed"
         and request.path.parent.name in COMPILED_QUICKLY
@@ -93,6 +100,8 @@ def _programs(request):
         else:
             patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(quickly).lower())
         jax.config.update("jax_disable_most_optimizations", quickly)
+        if request.path.parent.name in NAMED_QUICKLY:
+            patch.setattr(spectra, "estimated", unmeasured)
         yield
         jax.config.update("jax_disable_most_optimizations", False)
 

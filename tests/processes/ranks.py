@@ -87,7 +87,9 @@ def group(count, folder, action, *arguments, timeout=60.0, variables=None):
 def _rank(env, log, action, arguments):
     import torch
 
+    from peerdescent.networks import spectra
     from peerdescent.runs import pace
+    from small import unmeasured
 
     with log.open("w") as file:
         for stream in (1, 2):
@@ -97,6 +99,7 @@ def _rank(env, log, action, arguments):
     torch.set_num_threads(1)
     warnings.simplefilter("error")
     pace.SHARE = 1e9  # checkpoints at every record
+    spectra.estimated = unmeasured
     action(*arguments)
 
 
