@@ -26,17 +26,21 @@ NETWORKS = {
 }
 STEPS = 20
 """Two periods of 7 and some more."""
-FAULTY_STEPS = 50
+FAULTY_STEPS = 25
 """Steps of runs in which something goes wrong on links."""
 
 
+FEW = {"dsgd": "directed", "d2": "ring", "d-get": "changing"}
+"""One method for each way to communicate: a mix, a disagreement, and two rounds in either branch of an `every`."""
+
+
 def cases(nodes, kind="all"):
-    """All methods over a ring, and over a directed network and one that changes those that allow it; then faults.
+    """Each is a name, a method, a problem, a network and a number of steps.
 
-    Each is a name, a method, a problem, a network and a number of steps.
-
-    With the kind "some", every method on one network: the directed one for half of those that allow it, else the one
-    that changes, which is a ring in every other iteration, or the ring.
+    Every method on one network: the directed one for half of those that allow it, else the one that changes, which is a
+    ring in every other iteration, or the ring; with the kind "all", those in `FEW` on all networks that they allow, and
+    with "few" on one, and no others. Then faults, whose programs take the longest to compile, by the number of their
+    rounds: some are for a method with one.
     """
     problem = small_quadratic(nodes)
     networks = {name: peer.Network(build(nodes)) for name, build in NETWORKS.items()}
@@ -46,24 +50,38 @@ def cases(nodes, kind="all"):
     for topology, network in networks.items():
         for method in methods:
             allowed = {"ring", *["directed"][method.needs.symmetric :], *["changing"][method.needs.static :]}
-            if kind == "some":
+            if kind == "few":
+                allowed = {FEW.get(method.name)}
+            elif kind == "some" or method.name not in FEW:
                 first = "directed" if method.name in directed[::2] else "changing"
                 allowed = {first if first in allowed else "ring"}
             if topology in allowed:
                 yield f"{method.name} {topology}", method, problem, network, STEPS
-    for name, network in faulty(nodes).items():
-        method = peer.methods.push_pull() if network.pushed is not None else peer.methods.gt_hsgd()
+    for name, network in faulty(nodes, kind).items():
+        usual = peer.methods.gt_hsgd() if kind == "all" and network.rounds == 1 else peer.methods.dsgd()
+        method = usual if network.pushed is None else peer.methods.push_pull()
         yield f"{method.name} {name}", method, problem, network, FAULTY_STEPS
 
 
-def faulty(nodes):
-    """Networks on which messages get lost or change, nodes sleep, or links are drawn anew in every round."""
-    ring, faults = peer.topology.ring(nodes), peer.faults
+def faulty(nodes, kind):
+    """Networks on which messages get lost or change, nodes sleep, or links are drawn anew in every round.
+
+    The random graph is a simpler one but for the kind "all".
+    """
+    ring, topology, faults = peer.topology.ring(nodes), peer.topology, peer.faults
+    known = {
+        "drop-noise": [faults.drop(0.3), faults.noise(0.01)],
+        "burst-inactive": [faults.burst(0.2, 0.4), faults.inactive(0.2)],
+    }
+    if kind == "few":
+        known = {"burst-inactive-noise": [*known["burst-inactive"], faults.noise(0.01)]}  # there is a drop below
     unbalanced = nx.DiGraph([*((i, (i + 1) % nodes) for i in range(nodes)), (0, 2), (nodes - 1, 1), (0, nodes - 1)])
+    drawn = {"random-matching": peer.Network(topology.random_matching(nodes))}
+    if kind == "all":
+        drawn = {"random-regular": peer.Network(topology.random_regular(nodes, 3), rounds=2)}
     return {
-        "drop-noise": peer.Network(ring, faults=[faults.drop(0.3), faults.noise(0.01)]),
-        "burst-inactive": peer.Network(ring, faults=[faults.burst(0.2, 0.4), faults.inactive(0.2)]),
-        "random-regular": peer.Network(peer.topology.random_regular(nodes, 3), rounds=2),
+        **{name: peer.Network(ring, faults=each) for name, each in known.items()},
+        **drawn,
         "unbalanced": peer.Network(unbalanced, "push-pull", faults=[faults.drop(0.2)]),
     }
 
@@ -100,7 +118,7 @@ def facts(nodes):
     resumed = peer.run(method, problem, ring, steps=40, progress=False, resume=part, **options)
     again = peer.run(by_hand(), problem, ring, steps=9, progress=False, x0=np.arange(5.0), **options)
     machine = Sharded(method, problem, ring, 0, np.dtype("float32"))
-    odd = [small_logistic(n) for n in (5, 7)]
+    odd = [small_logistic(n) for n in ((5, 7) if nodes == 8 else ())]
     return {
         "devices": len(jax.devices()),
         "processes": jax.process_count(),

@@ -21,6 +21,7 @@ from peerdescent.runs.schedule import Grid
 from small import PROBLEMS, Spy, assert_close, compiled, count_compilations, small_logistic
 
 GT_HSGD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1)
+ENGINES = "stacked", "debug"
 LIMIT = 240
 """Seconds after which processes that do not end are killed."""
 
@@ -44,9 +45,14 @@ def running(folder, nodes: int, devices: int, processes: int, kind: str):
 
 
 @cache
-def expected(nodes: int, engine: str):
-    cases = shards.cases(nodes, "all" if nodes == 8 else "some")
-    return {name: shards.iterates(method, compiled(p), *rest, engine) for name, method, p, *rest in cases}
+def expected(nodes: int, kind: str, engine: str):
+    """What another engine computes; of `stacked` without faults, whose programs take long to compile.
+
+    With faults, `test_faulty` has `stacked` and `debug` agree on each kind of them.
+    """
+    cases = shards.cases(nodes, kind)
+    known = [case for case in cases if engine == "debug" or case[3].is_known]
+    return {name: shards.iterates(method, compiled(p), *rest, engine) for name, method, p, *rest in known}
 
 
 @cache
@@ -59,13 +65,15 @@ def expected_facts(nodes: int):
     return whole, by_hand
 
 
-def check(facts, found, nodes: int, engines: tuple[str, ...], kind: str):
+def check(facts, found, nodes: int, kind: str):
     assert list(found) == [name for name, *_ in shards.cases(nodes, kind)]
-    assert {name.split()[0] for name in found} == set(peer.methods.METHODS)
-    assert {name.split()[1] for name in found} >= {"directed", "changing"}
-    for engine in engines:
-        for name, x in found.items():
-            assert_close(x, expected(nodes, engine)[name], 1e-12)
+    if kind != "few":
+        assert {name.split()[0] for name in found} == set(peer.methods.METHODS)
+    assert {name.split()[1] for name in found} >= set(shards.NETWORKS)
+    assert list(expected(nodes, kind, "debug")) == list(found)
+    for engine in ENGINES:
+        for name, x in expected(nodes, kind, engine).items():
+            assert_close(found[name], x, 1e-12)
     whole, by_hand = expected_facts(nodes)
     for column, values in facts["table"].items():
         assert_close(values, whole.table[column], 1e-11)
@@ -78,20 +86,26 @@ def check(facts, found, nodes: int, engines: tuple[str, ...], kind: str):
 @pytest.mark.parametrize("nodes", [8, 16])
 def test_eight_devices(nodes, tmp_path):
     """One node a device, and two; on a ring, a directed graph and one that changes, against the other engines."""
-    engines, kind = (("stacked", "debug"), "all") if nodes == 8 else (("stacked",), "some")
+    kind = "all" if nodes == 8 else "some"
     with running(tmp_path, nodes, devices=8, processes=1, kind=kind) as results:
-        for engine in engines:
-            expected(nodes, engine)  # meanwhile
+        for engine in ENGINES:
+            expected(nodes, kind, engine)  # meanwhile
         (facts,), (found,) = results()
     assert (facts["devices"], facts["processes"], facts["used"]) == (8, 1, 8)
     assert facts["held"] == [nodes // 8]
-    assert facts["refused"] == [None, None]  # five or seven devices take five or seven nodes
-    check(facts, found, nodes, engines, kind)
+    if nodes == 8:
+        assert facts["refused"] == [None, None]  # five or seven devices take five or seven nodes
+    check(facts, found, nodes, kind)
 
 
 def test_four_processes(tmp_path):
-    """Four processes that talk over sockets, two nodes each: every one of them ends with all that one array has."""
-    with running(tmp_path, 8, devices=1, processes=4, kind="some") as results:
+    """Four processes that talk over sockets, two nodes each: every one of them ends with all that one array has.
+
+    They run the programs of eight devices, compiled four times, so one method for each way to communicate will do.
+    """
+    with running(tmp_path, 8, devices=1, processes=4, kind="few") as results:
+        for engine in ENGINES:
+            expected(8, "few", engine)  # meanwhile
         facts, found = results()
     for own, (fact, iterates) in enumerate(zip(facts, found, strict=True)):
         assert (fact["devices"], fact["processes"], fact["number"], fact["used"]) == (4, 4, own, 4)
@@ -102,7 +116,7 @@ def test_four_processes(tmp_path):
             "start other processes"
             for n in (5, 7)
         ]
-        check(fact, iterates, 8, ("stacked", "debug"), "some")
+        check(fact, iterates, 8, "few")
 
 
 NETWORKS = {
