@@ -66,13 +66,13 @@ def test_engines_agree(name, problem):
     method = PUSH_PULL if network.pushed is not None else methods.get(name, DSGD)
     # Several devices of engine `sharded` have tests of their own, also with random graphs.
     others = ("debug", "sharded") if name in ("all", "push-pull with faults") else ("debug",)
-    traces = {engine: run(method, problem, network, engine, steps=30) for engine in ("stacked", *others)}
+    traces = {engine: run(method, problem, network, engine) for engine in ("stacked", *others)}
     for engine in others:
         assert_close(traces[engine].x, traces["stacked"].x)
         ours, theirs = (traces[one].table.drop(columns="seconds") for one in (engine, "stacked"))
         pd.testing.assert_frame_equal(ours, theirs, rtol=1e-9, atol=1e-12)
     ideal = peer.Network(RING if network.pushed is None else TOPOLOGY.complete(6))
-    ideal = run(method, problem, ideal, "debug", steps=30)
+    ideal = run(method, problem, ideal, "debug")
     assert np.abs(traces["stacked"].x - ideal.x).max() > 1e-4, "the faults do something"
 
 

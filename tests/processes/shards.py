@@ -26,12 +26,15 @@ NETWORKS = {
 }
 STEPS = 20
 """Two periods of 7 and some more."""
-FAULTY_STEPS = 25
+FAULTY_STEPS = 50
 """Steps of runs in which something goes wrong on links."""
 
 
-FEW = {"dsgd": "directed", "d2": "ring", "d-get": "changing"}
-"""One method for each way to communicate: a mix, a disagreement, and two rounds in either branch of an `every`."""
+FEW = {"dsgd": "directed", "d2": "ring", "d-get": "changing", "motef": "directed", "proxskip": "ring"}
+"""One method for each way to communicate: a mix, a disagreement, two rounds in either branch of an `every`, compressed,
+and by a coin."""
+OPTIONS = {"period": 7, "interval": 3, "probability": 0.4}
+COMPRESSORS = {"choco-sgd": "random-k(0.5)", "beer": "sign", "motef": "quantize(4)", "docom": "top-k(0.5)"}
 
 
 def cases(nodes, kind="all"):
@@ -44,8 +47,14 @@ def cases(nodes, kind="all"):
     """
     problem = small_quadratic(nodes)
     networks = {name: peer.Network(build(nodes)) for name, build in NETWORKS.items()}
-    built = [entry.build() for entry in peer.methods.METHODS.values()]
-    methods = [method.replace(**({"period": 7} if "period" in method.parameters else {})) for method in built]
+    composite = peer.problems.composite(problem, l1=0.05)
+    methods = [
+        method.replace(
+            **{name: value for name, value in OPTIONS.items() if name in method.parameters},
+            **({"compressor": COMPRESSORS[method.name]} if method.name in COMPRESSORS else {}),
+        )
+        for method in (entry.build() for entry in peer.methods.METHODS.values())
+    ]
     directed = [method.name for method in methods if not method.needs.symmetric]
     for topology, network in networks.items():
         for method in methods:
@@ -56,7 +65,8 @@ def cases(nodes, kind="all"):
                 first = "directed" if method.name in directed[::2] else "changing"
                 allowed = {first if first in allowed else "ring"}
             if topology in allowed:
-                yield f"{method.name} {topology}", method, problem, network, STEPS
+                proximal = "proximal" in type(method.parts[1]).__name__
+                yield f"{method.name} {topology}", method, composite if proximal else problem, network, STEPS
     for name, network in faulty(nodes, kind).items():
         usual = peer.methods.gt_hsgd() if kind == "all" and network.rounds == 1 else peer.methods.dsgd()
         method = usual if network.pushed is None else peer.methods.push_pull()

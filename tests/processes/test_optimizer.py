@@ -18,6 +18,7 @@ from torch import nn
 
 import peerdescent as peer
 from peerdescent.engines.registry import engine_class
+from peerdescent.runs.costs import Books, Costs
 from peerdescent.torch import DecentralizedOptimizer
 from small import assert_close, small_quadratic, states
 
@@ -61,14 +62,11 @@ def test_the_loss_of_a_step_is_that_of_its_batch_before_it(seen, problem):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_bytes_are_rounds_times_degree_times_size(name, seen):
+def test_bytes_are_rounds_times_degree_times_size(name, seen, problem):
     method, network = CASES[name]
-    twice = isinstance(method.parts[1], peer.fusions.tracking | peer.fusions.push_pull)
-    rounds = np.full((STEPS, 1), 2 if twice else 1)
-    if method.name == "push-pull":
-        rounds[0] = 1  # y_0 = v_0
-    degrees = np.stack([np.atleast_2d(network.degree)[t % network.period] for t in range(STEPS)])
-    assert (seen[f"{name} bytes"] == (rounds * degrees).sum(axis=0) * P * 8).all()
+    assert (network.degree == np.ravel(network.degree)[0]).all(), "all send as much"
+    books = Books(Costs.of(method, problem, network, itemsize=8), problem, network, seed=0)
+    assert (seen[f"{name} bytes"] == books.at(STEPS)[2]).all()
 
 
 @pytest.mark.parametrize("name", CASES)

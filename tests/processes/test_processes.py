@@ -74,7 +74,7 @@ def test_it_computes_what_the_others_do(computed, engine):
                 assert_close(rank[name], expected)
             names.append(name)
     assert {name.split()[0] for name in names} == set(peer.methods.METHODS)
-    assert len(names) == len(peer.methods.METHODS) + 4 + 4 * (engine == "debug"), "four more networks, four with faults"
+    assert len(names) == len(peer.methods.METHODS) + 5 + 4 * (engine == "debug"), "five more networks, four with faults"
 
 
 def test_all_processes_record_the_same(computed):
