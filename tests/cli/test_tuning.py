@@ -8,6 +8,7 @@ import json
 import pandas as pd
 import pytest
 
+from peerdescent import methods
 from peerdescent.cli.main import main
 
 SMALL = ["--data", "digits", "--nodes", "4", "--epochs", "1", "--quiet"]
@@ -74,3 +75,21 @@ def test_a_table_for_one_method_adds_to_what_is_for_all(capsys, tmp_path):
     grid.write_text("alpah = [0.5, 4]\n[gt-hsgd]\nbeta = [0.1]\n")
     command("tune", "dsgd", "gt-hsgd", "--grid", str(grid), *SMALL, code=2)
     assert "unknown parameter in" in capsys.readouterr().err
+
+
+def test_tune_all_leaves_out_what_cannot_run(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(methods, "METHODS", {name: methods.METHODS[name] for name in ("dsgd", "d2", "push-pull")})
+    (tmp_path / "grid.toml").write_text("alpha = [1, 4]\n")
+    loud = [flag for flag in SMALL if flag != "--quiet"]
+    words = ["--topology", "directed-exponential", "--grid", str(tmp_path / "grid.toml"), "--seeds", "0"]
+    command("tune", "all", *words, "--format", "csv", "--out", str(tmp_path / "all"), *loud)
+    shown = capsys.readouterr()
+    found = pd.read_csv(io.StringIO(shown.out))["method"]
+    assert found.str.partition("[")[0].tolist() == ["dsgd", "push-pull"]
+    assert "left out: d2 needs a symmetric weight matrix" in shown.err
+    assert {path.name for path in (tmp_path / "all").iterdir() if path.is_dir()} == {"dsgd", "push-pull"}
+    monkeypatch.setattr(methods, "METHODS", {"d2": methods.METHODS["d2"]})
+    command("tune", "all", *words, *SMALL, code=2)
+    assert "d2 needs a symmetric weight matrix" in capsys.readouterr().err, "nothing is left"
+    command("tune", "all", "dsgd", *SMALL, code=2)
+    assert "give no other beside it" in capsys.readouterr().err

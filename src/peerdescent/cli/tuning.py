@@ -75,6 +75,7 @@ peerdescent tune gt-hsgd gt-dsgd --data digits
 peerdescent tune 'gt-hsgd\\[batch=1]' --data a9a --grid medium --out runs/tuned
 peerdescent tune d-get --grid paper --search halving --epochs 30 --out runs/d-get
 peerdescent tune gt-dsgd --grid mine.toml        # alpha = \\[0.1, 1, 10], batch = \\[1, 8]
+peerdescent tune all --epochs 10 --out runs/all   # every named method that the network allows
 
 Parameters given with a method are not tuned. The winner is run on other seeds than the one that chose it. \
 With --out: the tables of all configurations; the same command goes on with what is missing.
@@ -84,7 +85,7 @@ Exit status: 0, 2 bad input, 130 interrupted by Ctrl-C (what is finished is save
 @with_options("Data", "Problem", "Network", "epochs", "seed", "precision", "Output")
 def tune_command(
     methods: Annotated[
-        list[str], typer.Argument(metavar="METHOD", help="As for `peerdescent run`.", show_default=False)
+        list[str], typer.Argument(metavar="METHOD", help="As for `peerdescent run`, or `all`.", show_default=False)
     ],
     grid: Annotated[
         Grid,
@@ -111,27 +112,37 @@ def tune_command(
     from peerdescent.runs.statistics import deviation, mean
 
     options = experiment.settle({}, given)
-    grid.check(methods)
+    everyone = "all" in methods
+    require(not everyone or len(methods) == 1, "all stands for every named method: give no other beside it")
+    selectors = list(library.METHODS) if everyone else methods
+    grid.check(selectors)
     out = folder(options)
     with console.waiting(f"loading {options.data}", options.quiet):
         problem, network = experiment.build(options)
-    rows = []
-    for selector in methods:
-        assert options.epochs is not None
-        found = sweeps.tune(
-            selector,
-            problem,
-            network,
-            grid=grid.of(selector),
-            search=search,
-            epochs=options.epochs,
-            seed=options.seed,
-            seeds=seeds,
-            finalists=finalists,
-            precision=options.precision,
-            progress=False if options.quiet else None,
-            out=out and out / (selector if len(methods) > 1 else ""),
-        )
+    assert options.epochs is not None
+    rows: list[dict[str, Any]] = []
+    for selector in selectors:
+        try:
+            found = sweeps.tune(
+                selector,
+                problem,
+                network,
+                grid=grid.of(selector),
+                search=search,
+                epochs=options.epochs,
+                seed=options.seed,
+                seeds=seeds,
+                finalists=finalists,
+                precision=options.precision,
+                progress=False if options.quiet else None,
+                out=out and out / (selector if everyone or len(selectors) > 1 else ""),
+            )
+        except ValueError as error:
+            if not everyone or (selector == selectors[-1] and not rows):
+                raise
+            if not options.quiet:
+                console.say(str(error), "left out")
+            continue
         rows.append(
             {
                 "method": found.selector,

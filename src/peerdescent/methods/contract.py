@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from peerdescent.compressors import Compressor
 from peerdescent.errors import require, unknown
-from peerdescent.methods.parameters import Kind, Parameter, declared
+from peerdescent.methods.parameters import Kind, Parameter, Part, declared, with_unit_steps
 from peerdescent.schedules import Schedule
 
 Vector = Any
@@ -178,7 +178,8 @@ class Method:
     @cached_property
     def declared(self) -> dict[str, Parameter]:
         """The declaration of every hyperparameter, by name."""
-        return {name: declared(self.parts[k])[own] for name, (k, own) in self._places.items()}
+        found = {name: declared(self.parts[k])[own] for name, (k, own) in self._places.items()}
+        return with_unit_steps(found) if any(isinstance(p, Part) and p.unit for p in self.parts) else found
 
     @property
     def numbers(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from peerdescent.errors import require
 from peerdescent.methods.contract import Net, Vector
@@ -85,14 +85,18 @@ class hybrid(Part):
 
 def _of_an_epoch(length: float, row: Mapping[str, Any], samples: float | None) -> int:
     """In epochs, times m/b: the samples per node over the batch."""
-    require(samples is not None, "periods are tuned as parts of an epoch, and the problem has none: give a period")
-    assert samples is not None
-    return max(1, round(length * samples / row["batch"]))
+    return _iterations(length, row, samples, "give a period")
 
 
 def _once_in_epochs(length: float, row: Mapping[str, Any], samples: float | None) -> float:
     """Once in as many epochs, times m/b: the samples per node over the batch."""
-    return 1 / _of_an_epoch(length, row, samples)
+    return 1 / _iterations(length, row, samples, "give a probability")
+
+
+def _iterations(length: float, row: Mapping[str, Any], samples: float | None, remedy: str) -> int:
+    require(samples is not None, f"periods are tuned as parts of an epoch, and the problem has none: {remedy}")
+    assert samples is not None
+    return max(1, round(length * samples / row["batch"]))
 
 
 def _restart(x: Vector, large_batch: int | None, net: Net) -> Vector:
@@ -260,6 +264,7 @@ class adam(Part):
     beta2: float = number(0.999, low=0, high=1)
     epsilon: float = number(1e-8, low=0, above=True)
     batch: int = size(1, tuned=SMALL_BATCHES)
+    unit: ClassVar[bool] = True
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Moments]:
         """The first moments, from 0."""

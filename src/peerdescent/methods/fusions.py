@@ -448,6 +448,7 @@ class normalized_tracking(Part):
     """
 
     alpha: float = step_size(0.1)
+    unit: ClassVar[bool] = True
     needs: ClassVar[Needs] = Needs()
 
     def init(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, Tracked]:
@@ -480,6 +481,7 @@ class adaptive_tracking(Part):
     decay: float = number(0.9, low=0, high=1)
     decay_square: float = number(0.999, low=0, high=1)
     epsilon: float = number(1e-8, low=0, above=True)
+    unit: ClassVar[bool] = True
     needs: ClassVar[Needs] = Needs()
 
     def init(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, Adapted]:

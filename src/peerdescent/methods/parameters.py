@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from numbers import Number, Real
-from typing import Any
+from typing import Any, ClassVar
 
 from peerdescent import compressors, schedules
 from peerdescent.compressors import COMPRESSORS, Compressor
@@ -202,14 +202,23 @@ def number(
     )
 
 
+STEPS = {
+    "paper": tuple(2.0**k for k in range(-6, 5)),
+    "medium": (0.25, 1.0, 2.0, 4.0, 8.0, 16.0),
+    "small": (0.25, 1.0, 4.0, 16.0),
+}
+"""The step sizes that tuning tries."""
+UNIT_STEPS = {
+    "paper": tuple(2.0**k for k in range(-10, 1)),
+    "medium": tuple(2.0**k for k in (-8, -6, -4, -3, -2, 0)),
+    "small": tuple(2.0**k for k in (-7, -5, -3, -1)),
+}
+"""Those along directions whose length does not depend on the gradient's."""
+
+
 def step_size(default: float) -> Any:
     """Declare the step size: positive, set by learning-rate schedules as `lr`, tuned over powers of two."""
-    tuned = {
-        "paper": tuple(2.0**k for k in range(-6, 5)),
-        "medium": (0.25, 1.0, 2.0, 4.0, 8.0, 16.0),
-        "small": (0.25, 1.0, 4.0, 16.0),
-    }
-    return _declared(Kind.number, default, low=0, above=True, role="step size", tuned=tuned)
+    return _declared(Kind.number, default, low=0, above=True, role="step size", tuned=STEPS)
 
 
 def count(default: int, *, tuned: Mapping[str, tuple[float, ...]] | None = None, scaled: Scale | None = None) -> Any:
@@ -251,6 +260,9 @@ class Part:
     ValueError: rho = 2.0: must lie in [0, 1]
     """
 
+    unit: ClassVar[bool] = False
+    """Whether it makes directions of about unit size, as Adam does; smaller step sizes are then tuned over."""
+
     def __post_init__(self) -> None:
         for name, parameter in declared(self).items():
             value = without_axes(getattr(self, name))
@@ -278,4 +290,11 @@ def _declarations(kind: Any) -> dict[str, Parameter]:
             "size, switch or choice (peerdescent.methods.parameters)",
         )
         found[field.name] = field.metadata["parameter"]
-    return found
+    return with_unit_steps(found) if issubclass(kind, Part) and kind.unit else found
+
+
+def with_unit_steps(parameters: Mapping[str, Parameter]) -> dict[str, Parameter]:
+    """The declarations, with the step size tuned over `UNIT_STEPS`."""
+    return {
+        name: dataclasses.replace(p, tuned=UNIT_STEPS) if p.role == "step size" else p for name, p in parameters.items()
+    }
