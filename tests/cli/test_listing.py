@@ -44,6 +44,7 @@ SECTIONS = {
     "methods": METHODS,
     "estimators": ESTIMATORS,
     "fusions": FUSIONS,
+    "compressors": peerdescent.compressors.COMPRESSORS,
     "topologies": TOPOLOGIES,
     "faults": peerdescent.faults.FAULTS,
     "data": peerdescent.datasets.SETS,
@@ -65,3 +66,39 @@ def test_list_of_methods_has_parts_defaults_and_sources(peer):
     assert "Xin, Khan & Kar, ICML 2021" in shown
     assert "alpha=0.1, beta=0.01" in shown
     assert "'hybrid*exact-diffusion[alpha=0.5]'" in shown
+
+
+GROUPS = {
+    "ideal links": ("dsgd", "gt-hsgd", "gt-adam"),
+    "few bytes": ("choco-sgd", "beer", "motef", "docom"),
+    "few rounds": ("k-gt", "led", "proxskip"),
+    "heavy tails": ("gt-nsgdm",),
+    "directed graphs": ("push-pull",),
+    "composite problems": ("proxgt", "deepstorm"),
+}
+
+
+@pytest.mark.parametrize("columns", ["80", "140", None])
+def test_list_groups_methods_by_what_they_are_for(peer, monkeypatch, columns):
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    lines = peer("list", "methods").out.splitlines()
+    assert max(map(len, lines)) <= int(columns or 140)
+    first = [line.strip() if line.startswith("For ") else line.partition(" ")[0] for line in lines]
+    found = [word for word in first if word.startswith("For ") or word in METHODS]
+    assert [word[4:] for word in found if word.startswith("For ")] == list(GROUPS)
+    assert len(found) == len(GROUPS) + len(METHODS), "every method once"
+    for purpose, some in GROUPS.items():
+        here = found[found.index(f"For {purpose}") + 1 :]
+        end = next((k for k, word in enumerate(here) if word.startswith("For ")), len(here))
+        assert set(some) <= set(here[:end])
+    assert not [line for line in lines if line.startswith(" ") and "*" in line], "no method is cut"
+
+
+def test_a_method_that_is_registered_is_listed(peer, monkeypatch):
+    new = peerdescent.methods.Entry(peerdescent.methods.dsgd, "Nobody 2030", "few bytes")
+    monkeypatch.setitem(METHODS, "new-method", new)
+    shown = peer("list", "methods").out
+    assert shown.index("docom") < shown.index("new-method") < shown.index("For few rounds")
+    monkeypatch.setitem(METHODS, "new-method", new._replace(purpose="days of rain"))
+    assert peer("list", "methods").out.partition("For days of rain")[2].split()[0] == "new-method"

@@ -1,4 +1,4 @@
-"""The command `list`, which lists methods, topologies, faults, data and engines."""
+"""The command `list`, which lists methods, compressors, topologies, faults, data and engines."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from peerdescent.cli import console
 from peerdescent.engines import registry
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
 app = typer.Typer()
 
-Section = Literal["methods", "estimators", "fusions", "topologies", "faults", "data", "engines"]
+Section = Literal["methods", "estimators", "fusions", "compressors", "topologies", "faults", "data", "engines"]
 
 
 @app.command(
@@ -34,22 +35,38 @@ def list_command(
         Section | None, typer.Argument(metavar="SECTION", help="All of them by default.", show_default=False)
     ] = None,
 ) -> int:
-    """List methods and their parts, topologies, faults, data and engines, with citations."""
+    """List methods and their parts, compressors, topologies, faults, data and engines, with citations."""
     for index, name in enumerate([section] if section else SECTIONS):
         console.make().print(*[""] * (index > 0), SECTIONS[name](), sep="\n")
     return 0
 
 
-def _methods() -> Table:
-    shown = console.table("method", "estimator*fusion", "parameters", "source")
-    shown.columns[1].no_wrap = True
-    for name, entry in methods.METHODS.items():
-        built = entry.build()
-        made = "*".join(type(part).__name__.replace("_", "-") for part in built.parts)
-        values = ", ".join(f"{name}={built.parameters[name]}" for name in entry.parameters)
-        shown.add_row(name, made, values, entry.citation)
-    shown.caption = "Any estimator*fusion is a method, as in 'hybrid*exact-diffusion[alpha=0.5]'."
-    return shown
+def _methods() -> RenderableType:
+    """A table for each purpose, with columns of the same width in all of them."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    name_width = max(map(len, methods.METHODS))
+    parts_width = max(28, (console.make().width - name_width) * 4 // 7)
+
+    def empty() -> Table:
+        made = console.table("method", "estimator*fusion, parameters", "source")
+        made.columns[0].width, made.columns[1].width = name_width, parts_width
+        return made
+
+    shown: list[RenderableType] = [empty()]
+    for index, (purpose, entries) in enumerate(methods.by_purpose().items()):
+        own = empty()
+        own.show_header = False
+        for name, entry in entries.items():
+            built = entry.build()
+            made = "*".join(type(part).__name__.replace("_", "-") for part in built.parts)
+            values = ", ".join(f"{name}={built.parameters[name]}" for name in entry.parameters)
+            own.add_row(name, f"{made}\n{values}", entry.citation)
+        shown += [Padding(Text(f"For {purpose}", "bold"), (min(index, 1), 0, 0, 0)), own]
+    shown += ["", "Any estimator*fusion is a method, as in 'hybrid*exact-diffusion[alpha=0.5]'."]
+    return Group(*shown)
 
 
 def _estimators() -> Table:
@@ -68,10 +85,26 @@ def _parts(kind: str, parts: dict[str, Any]) -> Table:
     return shown
 
 
+def _compressors() -> Table:
+    from peerdescent import compressors
+
+    shown = console.table("compressor", "what", "bytes")
+    for name, kind in compressors.COMPRESSORS.items():
+        numbers = ", ".join(field.name for field in dataclasses.fields(kind))
+        shown.add_row(name + (f" ({numbers})" if numbers else ""), _first(kind), _first(kind.size))
+    shown.caption = "As in 'choco-sgd[compressor=top-k(0.1)]'."
+    return shown
+
+
+def _first(documented: Any) -> str:
+    """The first line of its documentation."""
+    return (inspect.getdoc(documented) or "").partition("\n")[0]
+
+
 def _topologies() -> Table:
     shown = console.table("topology", "what")
     for name, function in networks.topology.TOPOLOGIES.items():
-        shown.add_row(name, (inspect.getdoc(function) or "").splitlines()[0])
+        shown.add_row(name, _first(function))
     return shown
 
 
@@ -79,7 +112,7 @@ def _faults() -> Table:
     shown = console.table("fault", "numbers", "what")
     for name, kind in networks.faults.FAULTS.items():
         numbers = ", ".join(field.name for field in dataclasses.fields(kind))
-        shown.add_row(name, numbers, (inspect.getdoc(kind) or "").splitlines()[0])
+        shown.add_row(name, numbers, _first(kind))
     shown.caption = "As in --fault drop=0.1 --fault burst=0.1,0.5 --fault drop=0.1,one-way."
     return shown
 
@@ -98,10 +131,11 @@ def _engines() -> Table:
     return shown
 
 
-SECTIONS: dict[Section, Callable[[], Table]] = {
+SECTIONS: dict[Section, Callable[[], RenderableType]] = {
     "methods": _methods,
     "estimators": _estimators,
     "fusions": _fusions,
+    "compressors": _compressors,
     "topologies": _topologies,
     "faults": _faults,
     "data": _data,

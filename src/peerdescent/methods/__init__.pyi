@@ -16,6 +16,7 @@ from .named import METHODS as METHODS
 from .named import PURPOSES as PURPOSES
 from .named import Entry as Entry
 from .named import beer as beer
+from .named import by_purpose as by_purpose
 from .named import choco_sgd as choco_sgd
 from .named import d2 as d2
 from .named import d_adam as d_adam

@@ -626,3 +626,14 @@ METHODS = {
     "deepstorm": Entry(deepstorm, "Mancino-Ball et al. 2023", "composite problems"),
     "gt-nsgdm": Entry(gt_nsgdm, "Yu et al. 2025", "heavy tails"),
 }
+
+
+def by_purpose() -> dict[str, dict[str, Entry]]:
+    """The named methods that are registered now, by what they are for, in the order of `PURPOSES`.
+
+    >>> list(by_purpose()["few bytes"])
+    ['choco-sgd', 'beer', 'motef', 'docom']
+    """
+    purposes = dict.fromkeys([*PURPOSES, *(entry.purpose for entry in METHODS.values())])
+    groups = {what: {name: one for name, one in METHODS.items() if one.purpose == what} for what in purposes}
+    return {what: own for what, own in groups.items() if own}
