@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Study = Literal[
-    "lambda", "table1", "table2", "figure1", "figure2", "heterogeneity", "speedup", "topology", "faults", "clock", "all"
-]
+    "lambda", "table1", "table2", "figure1", "figure2", "heterogeneity", "speedup", "topology", "faults", "clock",
+    "zoo", "all",
+]  # fmt: skip
 
 app = typer.Typer()
 
@@ -37,9 +38,10 @@ peerdescent reproduce table1 --nodes 100 --lam 0.9 --epsilon 1e-4
 peerdescent reproduce speedup --spread 1 --out runs/speedup
 peerdescent reproduce faults --data a9a                          # which method survives what
 peerdescent reproduce clock --data a9a                           # when fewer rounds beat fewer gradients
+peerdescent reproduce zoo --data a9a                             # all named methods at the same cost
 
 Scales: quick tunes on the medium grid (figure1 on a9a: some minutes on two cores), full on the paper's, tiny is a \
-test; speedup and topology have more seeds and longer runs in full. `all` has neither faults nor clock.
+test; speedup and topology have more seeds and longer runs in full. `all` has none of faults, clock and zoo.
 
 --nodes, --lam and --epsilon are for table1. The same command goes on with what is missing. \
 kdd98 and miniboone come from OpenML, once; without a network use \
@@ -98,11 +100,12 @@ def reproduce_command(
         found = _available(options.data_dir)
         jobs = [(figure, name, base / f"{figure}-{name}") for name in found for figure in ("figure1", "figure2")]
         jobs.append(("heterogeneity", data, base / f"heterogeneity-{data}"))
-    elif study in ("figure1", "figure2", "heterogeneity", "faults", "clock"):
+    elif study in ("figure1", "figure2", "heterogeneity", "faults", "clock", "zoo"):
         jobs = [(study, data, out)]
     for name, source, place in jobs:
         how = {"tuning": tuning, "finalists": finalists, "data_dir": options.data_dir, **common}
         beyond: dict[str, Callable[..., Any]] = {"faults": studies.faults.faults, "clock": studies.faults.latency}
+        beyond["zoo"] = studies.comparison.zoo
         study_of = beyond[name] if name in beyond else getattr(studies.paper, name)
         done = study_of(source, out=place, **how)
         parts = done if isinstance(done, dict) else {"": done}

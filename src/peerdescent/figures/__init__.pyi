@@ -1,4 +1,6 @@
 from . import theory as theory
+from .crowds import highlighted as highlighted
+from .crowds import ranked as ranked
 from .heatmaps import heatmap as heatmap
 from .latency import latencies as latencies
 from .lines import comparison as comparison
