@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,6 +92,37 @@ def test_quadratic_knows_its_constants(rng):
         np.sum((problem.stochastic_grads(x, draw=d, batch=4) - problem.local_grads(x)) ** 2, axis=1) for d in range(800)
     ]
     assert np.mean(larger) == pytest.approx(problem.variance.mean() / 4, rel=0.05)
+
+
+@pytest.mark.parametrize("tails", [1.5, 2.0, 5.0])
+def test_noise_with_heavy_tails_is_students(tails):
+    """Against SciPy's distribution function, and that of a mean of two, which is none of Student's."""
+    matrices, linear = np.stack([np.eye(5)] * 4), np.arange(20.0).reshape(4, 5)
+    problem = peer.problems.quadratic(matrices, linear, noise=[0.0, 1.0, 2.0, 3.0], tails=tails)
+    x = np.ones(5)
+    draws = np.stack([problem.stochastic_grads(x, draw=d) - (x - linear) for d in range(400)])
+    assert not draws[:, 0].any(), "without noise"
+    entries = draws[:, 1:] * np.sqrt(5) / np.arange(1.0, 4.0)[:, None]
+    assert scipy.stats.kstest(entries.ravel(), scipy.stats.t(tails).cdf).pvalue > 0.01
+    assert scipy.stats.kstest(entries.ravel(), scipy.stats.norm.cdf).pvalue < 1e-4
+    pairs = np.stack([problem.stochastic_grads(x, draw=d, batch=2) - (x - linear) for d in range(400)])[:, 3]
+    means = scipy.stats.t(tails).rvs((4000, 2), random_state=1).mean(axis=1) * 3 / np.sqrt(5)
+    assert scipy.stats.ks_2samp(pairs.ravel(), means).pvalue > 0.01
+    variance = [0.0, *([5 / 3, 20 / 3, 15.0] if tails == 5 else [np.inf] * 3)]
+    assert problem.variance.tolist() == pytest.approx(variance)
+
+
+def test_gaussian_noise_is_what_it_was_and_runs_on_both_kinds_agree_between_engines():
+    rng, network = np.random.default_rng(0), peer.Network(peer.topology.ring(4))
+    build = partial(peer.problems.quadratic, np.stack([np.eye(3)] * 4), rng.normal(size=(4, 3)), 0.5)
+    assert type(build().oracle) is not type(build(tails=2.0).oracle)
+    assert build(tails=2.0).facts != build(tails=3.0).facts, "stored results of one are not taken for the other"
+    for problem in (build(), build(tails=1.5)):
+        runs = [
+            peer.run(peer.methods.gt_nsgdm(), problem, network, steps=20, record=1, precision=64, engine=engine)
+            for engine in ("stacked", "debug")
+        ]
+        assert_close(runs[0].x, runs[1].x)
 
 
 def test_streaming_never_repeats_and_has_its_closed_form(rng):
@@ -218,6 +251,8 @@ def test_indices_are_uniform():
         (lambda: peer.problems.quadratic(np.triu(np.ones((1, 2, 2)))), "matrices must be symmetric"),
         (lambda: peer.problems.quadratic(np.ones((1, 2, 2)), np.ones(2)), r"linear has shape \(2,\): must be \(1, 2\)"),
         (lambda: peer.problems.quadratic(np.ones((1, 2, 2)), noise=-1), "noise = -1.0: must not be negative"),
+        (lambda: peer.problems.quadratic(np.ones((1, 2, 2)), tails=1), "tails = 1: must be a finite number above 1"),
+        (lambda: peer.problems.quadratic(np.ones((1, 2, 2)), tails=np.nan), "tails = nan: must be a finite number"),
         (lambda: peer.problems.streaming(0), "nodes = 0, features = 10: both must be at least 1"),
         (lambda: peer.problems.streaming(2, noise=-1.0), "noise = -1.0: must not be negative"),
         (lambda: peer.problems.loss(lambda p, b: 0.0, {}, np.ones((2, 3))), "params has no arrays"),

@@ -1,7 +1,8 @@
-"""Quadratics with additive Gaussian noise. Their constants are known in closed form, as tests and theory need."""
+"""Quadratics with additive noise. Their constants are known in closed form, as tests and theory need."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,6 +20,15 @@ class Coefficients(NamedTuple):
     matrix: Any
     linear: Any
     noise: Any
+
+
+class Tailed(NamedTuple):
+    """Q (n, p, p), c (n, p), the scale of the noise (n,) and its degrees of freedom (n,)."""
+
+    matrix: Any
+    linear: Any
+    noise: Any
+    tails: Any
 
 
 @dataclass(frozen=True)
@@ -42,15 +52,33 @@ class Quadratic:
         return 0.5 * jnp.vdot(x, product) - jnp.vdot(data.linear, x), product - data.linear
 
 
-def quadratic(matrices: Any, linear: Any = None, noise: Any = 1.0) -> Problem:
+@dataclass(frozen=True)
+class HeavyTailed(Quadratic):
+    """g(x, xi) = Q x - c + xi, where the entries of xi are noise / sqrt(p) times Student's t, independent."""
+
+    def draw(self, key: jax.Array, data: Any, batch: int) -> jax.Array:
+        """The mean (p,) of `batch` independent noise vectors; `data` is `Tailed`.
+
+        By Bailey's polar method: sqrt(d (u^(-2/d) - 1)) cos(2 pi v) with u and v uniform has d degrees of freedom.
+        """
+        p, d = data.linear.shape[0], data.tails
+        u, v = jax.random.uniform(key, (2, batch, p), data.linear.dtype)
+        radius = jnp.sqrt(d * jnp.expm1(-2 / d * jnp.log1p(-u)))
+        return (radius * jnp.cos(2 * jnp.pi * v)).mean(axis=0) * data.noise * p**-0.5
+
+
+def quadratic(matrices: Any, linear: Any = None, noise: Any = 1.0, tails: float | None = None) -> Problem:
     """Quadratics f_i(x) = x'Q_i x / 2 - c_i'x with noisy gradients Q_i x - c_i + xi; xi Gaussian, E||xi||^2 = noise^2.
 
-    L is the largest spectral norm of the Q_i. An exact gradient counts as one gradient.
+    L is the largest spectral norm of the Q_i. An exact gradient counts as one gradient. With `tails`, the entries of xi
+    are noise / sqrt(p) times Student's t with so many degrees of freedom d: then E||xi||^2 = noise^2 d / (d - 2), which
+    is infinite up to d = 2. In float32 they are cut off at about 2^(23/d).
 
     Args:
         matrices: The Q_i (n, p, p), symmetric and possibly indefinite.
         linear: The c_i (n, p); by default zero.
         noise: One number, or one per node.
+        tails: The degrees of freedom of Student's t, above 1, since there is no mean at 1; by default Gaussian noise.
 
     Returns:
         The problem.
@@ -58,6 +86,8 @@ def quadratic(matrices: Any, linear: Any = None, noise: Any = 1.0) -> Problem:
     >>> problem = quadratic(np.stack([np.eye(2), 3 * np.eye(2)]))
     >>> problem.loss(np.array([1.0, 1.0])), problem.smoothness
     (2.0, 3.0)
+    >>> quadratic(np.eye(2)[None], tails=3.0).variance.tolist(), quadratic(np.eye(2)[None], tails=1.5).variance.tolist()
+    ([3.0], [inf])
     """
     matrices = np.asarray(matrices, dtype=float)
     require(
@@ -73,12 +103,16 @@ def quadratic(matrices: Any, linear: Any = None, noise: Any = 1.0) -> Problem:
     require(linear.shape == (n, p), f"linear has shape {linear.shape}: must be {(n, p)}")
     noise = np.broadcast_to(np.asarray(noise, dtype=float), (n,)).copy()
     require(bool((noise >= 0).all()), f"noise = {noise.min()}: must not be negative")
+    oracle, data, spread = Quadratic(), (matrices, linear, noise), 1.0
+    if tails is not None:
+        require(1 < tails < math.inf, f"tails = {tails}: must be a finite number above 1, or None for Gaussian noise")
+        oracle, spread = HeavyTailed(), tails / (tails - 2) if tails > 2 else math.inf
     return Problem(
         name="quadratic",
-        oracle=Quadratic(),
-        data=Coefficients(matrices, linear, noise),
+        oracle=oracle,
+        data=Coefficients(*data) if tails is None else Tailed(*data, np.full(n, float(tails))),
         nodes=n,
         dimension=p,
         smoothness=float(np.linalg.norm(matrices, 2, axis=(1, 2)).max()),
-        variance=noise**2,
+        variance=np.array([each and each**2 * spread for each in noise.tolist()]),
     )
