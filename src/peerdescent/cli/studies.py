@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Study = Literal[
     "lambda", "table1", "table2", "figure1", "figure2", "heterogeneity", "speedup", "topology", "faults", "clock",
-    "zoo", "all",
+    "zoo", "compression", "local", "heavy-tails", "composite", "all",
 ]  # fmt: skip
 
 app = typer.Typer()
@@ -39,9 +39,13 @@ peerdescent reproduce speedup --spread 1 --out runs/speedup
 peerdescent reproduce faults --data a9a                          # which method survives what
 peerdescent reproduce clock --data a9a                           # when fewer rounds beat fewer gradients
 peerdescent reproduce zoo --data a9a                             # all named methods at the same cost
+peerdescent reproduce compression --data a9a                     # how many bytes to the same loss
+peerdescent reproduce local --data a9a                           # how many rounds and seconds to the same loss
+peerdescent reproduce heavy-tails                                # noise of infinite variance
+peerdescent reproduce composite --data a9a                       # with an l1 term
 
 Scales: quick tunes on the medium grid (figure1 on a9a: some minutes on two cores), full on the paper's, tiny is a \
-test; speedup and topology have more seeds and longer runs in full. `all` has none of faults, clock and zoo.
+test; speedup and topology have more seeds and longer runs in full. `all` is the paper's, with heterogeneity.
 
 --nodes, --lam and --epsilon are for table1. The same command goes on with what is missing. \
 kdd98 and miniboone come from OpenML, once; without a network use \
@@ -102,8 +106,16 @@ def reproduce_command(
         jobs.append(("heterogeneity", data, base / f"heterogeneity-{data}"))
     elif study in ("figure1", "figure2", "heterogeneity", "faults", "clock", "zoo"):
         jobs = [(study, data, out)]
+    how = {"tuning": tuning, "finalists": finalists, "data_dir": options.data_dir, **common}
+    purposes: dict[str, Callable[[], dict[str, Any]]] = {
+        "compression": lambda: studies.zoo.compression(data, out=out, **how),
+        "local": lambda: studies.zoo.local(data, out=out, **how),
+        "composite": lambda: studies.zoo.composite(data, out=out, **how),
+        "heavy-tails": lambda: studies.zoo.heavy_tails(out=out, **common),
+    }
+    if study in purposes:
+        _tell(purposes[study](), options.format, show)
     for name, source, place in jobs:
-        how = {"tuning": tuning, "finalists": finalists, "data_dir": options.data_dir, **common}
         beyond: dict[str, Callable[..., Any]] = {"faults": studies.faults.faults, "clock": studies.faults.latency}
         beyond["zoo"] = studies.comparison.zoo
         study_of = beyond[name] if name in beyond else getattr(studies.paper, name)
@@ -113,6 +125,20 @@ def reproduce_command(
         tables = [one.table.assign(**{column: part}) if part else one.table for part, one in parts.items()]
         show(pd.concat(tables, ignore_index=True))
     return 0
+
+
+def _tell(parts: dict[str, Any], form: str, show: Callable[[pd.DataFrame], None]) -> None:
+    """Show the parts of a study: a table each and what it says, or all tables in one for a program."""
+    import pandas as pd
+
+    if form != "table":
+        show(pd.concat([one.table.assign(part=part) for part, one in parts.items()], ignore_index=True))
+        return
+    for part, one in parts.items():
+        hidden = ("method", "seeds", *(name for name in one.table if name.endswith(", ratio")))
+        print(f"{part}\n")
+        show(one.table.drop(columns=[*hidden]))
+        print("\n".join(["", *(f"- {sentence}" for sentence in one.verdict), ""]))
 
 
 def _available(data_dir: Path | None) -> list[str]:
