@@ -357,7 +357,7 @@ def outline(method: Method) -> Outline:
     >>> from peerdescent import methods
     >>> found = outline(methods.gt_hsgd(batch=4, initial_batch=32))
     >>> found.requests, [event for event in found.step if isinstance(event, Mix)]
-    (((0, 4),), [Mix(number=0), Mix(number=1)])
+    (((0, 4),), [Mix(number=0, operator=None), Mix(number=1, operator=None)])
     """
     return _outline(method, code_of(method))
 

@@ -94,7 +94,7 @@ def run(
     check(method, problem, network)
     problem = problem.now()
     dtype, matrices = matrix_precision(precision)
-    seed, own = check_seed(seed), own_metrics([*metrics, *([] if problem.penalty is None else [NONZEROS])])
+    seed, own = check_seed(seed), own_metrics(metrics, () if problem.penalty is None else (NONZEROS,))
     costs = Costs.of(method, problem, network, dtype.itemsize)
     total = total_steps(costs, problem, steps, epochs)
     grid = recording_steps(record, total, costs if epochs is not None else None)

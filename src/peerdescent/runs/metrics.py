@@ -203,13 +203,13 @@ NONZEROS = Metric(
 """How many entries of the mean model are not zero: a column of runs on composite problems."""
 
 
-def own_metrics(given: Iterable[Metric | Callable[..., Any]]) -> tuple[Metric, ...]:
-    """The user's own metrics: functions become metrics, and names are checked."""
+def own_metrics(given: Iterable[Metric | Callable[..., Any]], more: Sequence[Metric] = ()) -> tuple[Metric, ...]:
+    """The user's own metrics, and more: functions become metrics, and names are checked."""
     require(
         not callable(given) and not isinstance(given, Metric) and isinstance(given, Iterable),
         "metrics is not a list: give metrics=[...]",
     )
-    found = [one if isinstance(one, Metric) else metric(one) for one in given]
+    found = [*(one if isinstance(one, Metric) else metric(one) for one in given), *more]
     names = [one.name for one in found]
     for one in found:
         require(

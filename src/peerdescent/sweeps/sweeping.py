@@ -90,7 +90,7 @@ def sweep(
 
     Returns:
         A table with one row per configuration and seed: the hyperparameters, `seed`, the `steps` and `epoch` reached
-        (the expected epoch, where faults leave it to chance),
+        (the expected epoch, where faults or coins leave it to chance),
         `loss@...` for each of `at`, the last `loss` and `grad_norm`, `status`, and `precision` (float32, float64 or
         tf32).
 
