@@ -84,7 +84,7 @@ class Rows:
     def best(self) -> float:
         """The smallest loss so far."""
         rows = [self.store.rows[key] for key in self.first if key in self.store.rows]
-        losses = [float(row["loss"]) for row in rows]
+        losses = [float(row["loss"] or "nan") for row in rows]  # a file has nothing where a loss was not finite
         first = ranking(losses, [row["status"] == Status.done for row in rows])[:1]
         return losses[first[0]] if first else float("nan")
 
