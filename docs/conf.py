@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 from docutils.nodes import SkipNode
@@ -12,6 +14,9 @@ from sphinx.util.docutils import SphinxDirective
 
 import peerdescent
 from peerdescent import methods
+
+sys.path.insert(0, str(Path(__file__).parent))
+import zoo_page
 
 project = "peerdescent"
 author = "The peerdescent developers"
@@ -96,7 +101,20 @@ class Hyperparameters(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines))
 
 
+def expand_zoo(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Put what is registered into the page of the zoo."""
+    if docname == "zoo":
+        source[0] = zoo_page.expanded(source[0])
+
+
+def always_read_zoo(app: Sphinx, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
+    """The page of the zoo depends on the package, not only on its own file."""
+    return ["zoo"]
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("source-read", expand_zoo)
+    app.connect("env-get-outdated", always_read_zoo)
     app.add_directive("hyperparameters", Hyperparameters)
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
     # One before napoleon, the other after it.

@@ -67,7 +67,7 @@ class identity(Compressor):
         return _numbers(message, dtype)
 
     def size(self, entries: int, item: int) -> int:
-        """All entries."""
+        """p s: all entries."""
         return entries * item
 
 
@@ -121,7 +121,7 @@ class top_k(_Some):
         return x
 
     def size(self, entries: int, item: int) -> int:
-        """The entries, and their places of four bytes."""
+        """k (s + 4): the entries, and their places of four bytes."""
         return self.kept(entries) * (item + 4)
 
 
@@ -146,7 +146,7 @@ class random_k(_Some):
         return x
 
     def size(self, entries: int, item: int) -> int:
-        """The entries."""
+        """k s: the entries."""
         return self.kept(entries) * item
 
 
@@ -170,7 +170,7 @@ class sign(Compressor):
         return np.where(np.unpackbits(message[item:], count=entries), mean, -mean)
 
     def size(self, entries: int, item: int) -> int:
-        """A bit an entry, and the mean."""
+        """p/8 + s, rounded up: a bit an entry, and the mean."""
         return -(-entries // 8) + item
 
 
@@ -214,7 +214,7 @@ class quantize(Compressor):
         return (signed * (norm / _typed(levels, dtype)) / _typed(self.shrink(entries), dtype)).astype(dtype)
 
     def size(self, entries: int, item: int) -> int:
-        """The bits of all entries, and the norm."""
+        """p bits/8 + s, rounded up: the bits of all entries, and the norm."""
         return -(-entries * self.bits // 8) + item
 
 
