@@ -258,7 +258,7 @@ def bowl(tails: float | None) -> Problem:
 
     >>> problem = bowl(1.5)
     >>> round(problem.loss(problem.start), 6), bool(abs(problem.grad(np.zeros(FEATURES))).max() < 1e-12)
-    (19.544395, True)
+    (19.963806, True)
     """
     linear = np.random.default_rng(0).normal(size=(NODES, FEATURES))
     matrices = np.stack([np.diag(np.geomspace(0.1, 1.0, FEATURES))] * NODES)
