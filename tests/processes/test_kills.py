@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import children
 
-OPTIMISED = True
-"""The runs are long."""
-
-
 COMMANDS = ["run", "compare", "tune", "reproduce", "theory"]
 
 
 def test_kills_lose_nothing():
     script = children.TESTS.parent / "experiments" / "kills.py"
-    done = children.python(script, *COMMANDS, "--kills", "1", "--length", "0.2", limit=400)
+    done = children.python(script, *COMMANDS, "--kills", "1", "--length", "0.1", limit=400)
     assert done.returncode == 0, done.stdout + done.stderr
     for name, line in zip(COMMANDS, done.stdout.splitlines()[-len(COMMANDS) :], strict=True):
         command, kills, results, same, stray = line.split()
