@@ -22,6 +22,8 @@ from peerdescent import files
 from peerdescent.cli import console
 from peerdescent.cli.running import _slugs
 from peerdescent.experiment import Options
+from peerdescent.networks import spectra
+from small import unmeasured
 
 
 def test_run_prints_a_table_and_a_closing_line(peer, tmp_path):
@@ -62,6 +64,13 @@ def test_any_cell_of_the_grid_runs(peer):
     assert losses.iloc[-1] < losses.iloc[0]
 
 
+@pytest.fixture
+def _named_quickly(monkeypatch):
+    """Lambda, which is estimated from many draws under faults, is only in names here."""
+    monkeypatch.setattr(spectra, "estimated", unmeasured)
+
+
+@pytest.mark.usefixtures("_named_quickly")
 def test_every_option_reaches_the_run(peer):
     options = "--data digits --rows 400 --positive 1,2 --partition dirichlet --concentration 0.3 --strength 0.1"
     options += " --regulariser l2 --topology star --weights metropolis --nodes 5 --epochs 0.2 --seed 3 --data-seed 4"
@@ -359,6 +368,7 @@ def test_results_are_written_before_they_are_shown(peer):
     assert json.loads(Path("a/summary.json").read_text())["status"] == "done"
 
 
+@pytest.mark.usefixtures("_named_quickly")
 def test_faults_are_options_and_part_of_what_a_run_is(peer, tmp_path):
     words = ["--topology", "ring", "--fault", "drop=0.5", "--fault", "noise=0.001", "--rounds", "2"]
     answer = peer("run", "gt-dsgd", *SMALL, *words, "--out", "a", "--quiet")
