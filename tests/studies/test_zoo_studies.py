@@ -206,7 +206,7 @@ def test_local_has_a_line_for_each_frequency(tmp_path, monkeypatch):
 
 
 def test_composite_measures_the_proximal_mapping_and_zeros(tmp_path):
-    lines = ["gt-dsgd", "proxgt"]
+    lines = ["proxgt", "deepstorm"]
     found = zoo.composite(DATA, "tiny", tmp_path, methods=lines, progress=False)["l1"]
     table = found.table.set_index("line")
     data = peer.datasets.load(DATA, seed=0)
@@ -223,7 +223,7 @@ def test_composite_measures_the_proximal_mapping_and_zeros(tmp_path):
     assert table.loc["proxgt", "grad_norm"] == pytest.approx(np.mean(norms), rel=1e-3)
     assert table.loc["proxgt", "gap"] == pytest.approx(np.mean(objectives) - known["value"], rel=1e-3)
     assert table.loc["proxgt", "nonzeros of a node"] == pytest.approx(np.mean(counts))
-    assert found.verdict[-1].startswith(f"entries that are not 0, of 9: the solution {known['nonzeros']}, gt-dsgd 9")
+    assert found.verdict[-1].startswith(f"entries that are not 0, of 9: the solution {known['nonzeros']}, proxgt ")
     assert colours(tmp_path / "l1.png") > 20
 
 
@@ -296,7 +296,7 @@ def test_the_grid_is_the_declared_one_with_a_step_size_more():
     [
         (zoo.compression, ["bear sign"], "unknown line 'bear sign': did you mean 'beer sign'"),
         (zoo.local, ["gt-hsgd"], "unknown line 'gt-hsgd'"),
-        (zoo.composite, "proxgt", "methods = 'proxgt': give a list of some of gt-dsgd, proxgt"),
+        (zoo.composite, "proxgt", "methods = 'proxgt': give a list of some of proxgt, deepstorm"),
         (zoo.heavy_tails, [], r"methods = \[\]: give a list of some of gt-dsgd"),
     ],
 )
