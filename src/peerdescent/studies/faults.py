@@ -17,6 +17,7 @@ from peerdescent.files import write
 from peerdescent.methods.named import METHODS
 from peerdescent.methods.selectors import parse
 from peerdescent.problems.problem import Problem
+from peerdescent.runs.checks import check
 from peerdescent.runs.clocks import Clock, clock
 from peerdescent.runs.statistics import deviation, mean
 from peerdescent.runs.trace import Status, Trace
@@ -52,7 +53,8 @@ def faults(
 ) -> dict[str, Study]:
     """All named methods, tuned on the ideal exponential graph, and run with the same numbers under each of the faults.
 
-    A run is as long in expected gradients of a node whatever the fault.
+    A run is as long in expected gradients of a node whatever the fault. Methods that a fault does not allow, as those
+    that compress and 4 bits, are left out there, with a note.
 
     Args:
         data: The name of a data set, or a file.
@@ -73,10 +75,14 @@ def faults(
     for what, words in FAULTS.items():
         own = work.on(fault=words or None)
         network = own.experiment()[1]
-        parts[what] = {
-            name: own.runs(selector, problem, network, f"{what}/{name}", MACHINES)
-            for name, selector in selectors.items()
-        }
+        parts[what] = {}
+        for name, selector in selectors.items():
+            try:
+                check(parse(selector), problem, network)
+            except ValueError as error:
+                work.note(f"{name} is left out: {error}")
+                continue
+            parts[what][name] = own.runs(selector, problem, network, f"{what}/{name}", MACHINES)
     return {what: _written(work, what, traces, parts, selectors, problem, best) for what, traces in parts.items()}
 
 
