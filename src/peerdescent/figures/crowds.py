@@ -25,8 +25,8 @@ def highlighted(curves: pd.DataFrame, line: str) -> Figure:
     """The gap of one line by epochs and by bytes, in colour, in front of all other lines in grey.
 
     Args:
-        curves: One row per point: the name of its `line`, `epoch`, `bytes`, the mean `gap` over seeds, and the `low`
-            and the `high`est of them.
+        curves: One row per point: the name of its `line`, `epoch`, `bytes`, the mean `gap` over seeds, and `low` and
+            `high`, the smallest and the largest of them.
         line: The name of the line in front.
 
     Returns:
