@@ -82,6 +82,9 @@ def ranked(curves: pd.DataFrame, groups: pd.Series, title: str = "") -> Figure:
     dots.set_yticks(range(len(order)), order, fontsize=8)
     finish(dots, f"last {GAP.label}", "")
     dots.set_xscale("log")
+    dots.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    dots.xaxis.set_major_formatter("{x:.0e}")
+    dots.xaxis.set_minor_formatter(NullFormatter())
     dots.margins(y=0.02)
     handles = dict(zip(dots.get_legend_handles_labels()[1], dots.get_legend_handles_labels()[0], strict=True))
     shown = [group for group in colours if group in handles]
