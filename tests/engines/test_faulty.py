@@ -135,7 +135,7 @@ def test_books_are_what_the_debug_engine_did(name, problem, monkeypatch):
     table, gradients, messages = _counted(D_GET, problem, network, monkeypatch)
     assert table["gradients"].iloc[-1] == pytest.approx(gradients, rel=1e-12)
     assert table["bytes"].iloc[-1] == pytest.approx(messages * network.message_bytes(5, 8), rel=1e-12)
-    expected = peer.runs.costs.Costs.of(D_GET, problem, network)
+    expected = peer.runs.costs.Costs.of(D_GET, problem, network, itemsize=8)
     assert table["gradients"].iloc[-1] == pytest.approx(float(expected.gradients(50)), rel=0.1)
     assert table["bytes"].iloc[-1] == pytest.approx(float(expected.sent(50)), rel=0.15)
 
@@ -244,7 +244,7 @@ def test_numbers_that_nodes_share_do_not_sleep(engine, problem):
 
 def test_expected_costs_know_that_all_are_awake_at_first(problem):
     costs = peer.runs.costs.Costs.of(peer.methods.dsgd(), problem, NETWORKS["inactive"])
-    assert costs.sent([1, 2]).tolist() == pytest.approx([2, 2 + 2 * 0.7**2])
+    assert costs.sent([1, 2]).tolist() == pytest.approx([5 * 4 * 2, 5 * 4 * (2 + 2 * 0.7**2)])
     assert costs.gradients([1, 2]).tolist() == pytest.approx([1, 1.7])
 
 

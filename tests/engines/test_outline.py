@@ -29,7 +29,7 @@ def test_the_outline_of_gt_hsgd():
 def test_both_sides_of_every_share_their_numbers():
     found = outline(peer.methods.gt_sarah(period=9, batch=2))
     (either,) = [event for event in found.step if isinstance(event, Either)]
-    assert either.period == 9
+    assert either.when == (9, 0)
     assert [event.slot for event in flat(either.then) if isinstance(event, Gradient)] == [0]
     assert [event.slot for event in flat(either.otherwise) if isinstance(event, Gradient)] == [0, 1]
     assert found.requests == ((0, 2),), "a restart draws its own"
@@ -61,7 +61,7 @@ def test_numbers_in_a_state_made_by_hand_are_noticed():
 
 
 def test_other_arithmetic_is_refused():
-    with pytest.raises(ValueError, match=r"custom does more than \+, -, \* and / with its vectors"):
+    with pytest.raises(ValueError, match=r"custom does more than \+, -, \*, / and \*\* with its vectors"):
         outline(peer.Method(lambda x, net: (x,), lambda s, net: (s[0] @ s[0],)))
 
 
