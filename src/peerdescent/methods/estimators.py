@@ -7,7 +7,7 @@ later one. These use arithmetic and the verbs of `net` only. A new estimator is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -99,9 +99,19 @@ def _iterations(length: float, row: Mapping[str, Any], samples: float | None, re
     return max(1, round(length * samples / row["batch"]))
 
 
-def _restart(x: Vector, large_batch: int | None, net: Net) -> Vector:
-    """The gradient of a large batch, or the exact local one."""
-    return net.full_grad(x) if large_batch is None else net.grad(x, net.sample(large_batch))
+def _restart(x: Vector, large_batch: int | None, net: Net) -> Callable[[], Vector]:
+    """What computes the gradient of a large batch, or the exact local one."""
+    return lambda: net.full_grad(x) if large_batch is None else net.grad(x, net.sample(large_batch))
+
+
+def _recursion(x: Vector, previous: Previous, batch: int, net: Net) -> Callable[[], Vector]:
+    """What computes v_t = g(x_t, xi) - g(x_{t-1}, xi) + v_{t-1}, with the same sample xi at both points."""
+
+    def corrected() -> Vector:
+        xi = net.sample(batch)
+        return net.grad(x, xi) - net.grad(previous.x, xi) + previous.v
+
+    return corrected
 
 
 @dataclass(frozen=True)
@@ -127,17 +137,13 @@ class spider(Part):
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Previous]:
         """v_0 from the large batch."""
-        v = _restart(x, self.large_batch, net)
+        v = _restart(x, self.large_batch, net)()
         return v, Previous(x, v)
 
     def step(self, x: Vector, previous: Previous, net: Net) -> tuple[Vector, Previous]:
         """A restart when t is a multiple of the period, else the recursion."""
-
-        def recursion() -> Vector:
-            xi = net.sample(self.batch)
-            return net.grad(x, xi) - net.grad(previous.x, xi) + previous.v
-
-        v = net.every(self.period, lambda: _restart(x, self.large_batch, net), recursion)
+        restart, recursion = _restart(x, self.large_batch, net), _recursion(x, previous, self.batch, net)
+        v = net.every(self.period, restart, recursion)
         return v, Previous(x, v)
 
 
@@ -229,17 +235,13 @@ class page(Part):
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Previous]:
         """v_0 from the large batch."""
-        v = _restart(x, self.large_batch, net)
+        v = _restart(x, self.large_batch, net)()
         return v, Previous(x, v)
 
     def step(self, x: Vector, previous: Previous, net: Net) -> tuple[Vector, Previous]:
         """A restart by the coin, else the recursion."""
-
-        def recursion() -> Vector:
-            xi = net.sample(self.batch)
-            return net.grad(x, xi) - net.grad(previous.x, xi) + previous.v
-
-        v = net.chance(self.probability, lambda: _restart(x, self.large_batch, net), recursion)
+        restart, recursion = _restart(x, self.large_batch, net), _recursion(x, previous, self.batch, net)
+        v = net.chance(self.probability, restart, recursion)
         return v, Previous(x, v)
 
 
