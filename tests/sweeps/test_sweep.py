@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import importlib
 
 import jax
 import numpy as np
@@ -163,7 +163,7 @@ class Counted:
 @pytest.mark.parametrize("together", [1, 3])
 def test_a_restart_of_some_is_not_paid_by_all(together, monkeypatch):
     monkeypatch.setattr(program, "RESTARTED_TOGETHER", together)
-    monkeypatch.setattr(sys.modules["peerdescent.sweeps.sweeping"], "_cores", lambda: 1)  # one piece
+    monkeypatch.setattr(importlib.import_module("peerdescent.sweeps.sweeping"), "_cores", lambda: 1)  # one piece
     problem, periods, steps = small_logistic(), [2, 3, 5, 7, 50], 31
     oracle = Counted(problem.oracle, large=17)
     counted = peer.problems.Problem("counted", oracle, problem.data, 6, 5, problem.sizes)
