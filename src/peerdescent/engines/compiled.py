@@ -20,6 +20,7 @@ from jax.sharding import Mesh
 from peerdescent.engines.contract import Running
 from peerdescent.engines.mixing import AXIS, FIRST, SAME, SECOND, Fixed
 from peerdescent.engines.outline import outline
+from peerdescent.engines.products import on_gpu
 from peerdescent.engines.program import Program, begin, draw, interval
 from peerdescent.methods.contract import Method
 from peerdescent.problems.problem import Oracle, Problem
@@ -208,14 +209,12 @@ def _is_small(problem: Problem, width: int, requests: tuple[tuple[int, int], ...
     """Whether a step should be compiled as one function: it is small, and the compiler has the option."""
     # A gradient takes about one multiply-add per parameter and sample, and a mix one per parameter and neighbour.
     work = problem.nodes * problem.dimension * (width + sum(batch for _, batch in requests))
-    return work <= SMALL and _small_is_known()
+    return work <= SMALL and not on_gpu() and _small_is_known()
 
 
 @cache
 def _small_is_known() -> bool:
-    """Whether steps run on the CPU and its compiler knows the option, as in the versions tested."""
-    if jax.default_backend() != "cpu":
-        return False
+    """Whether the compiler for the CPU knows the option, as in the versions tested."""
     try:
         jax.jit(lambda x: x + 1, compiler_options=WITHOUT_LIBRARY)(0.0)
     except jax.errors.JaxRuntimeError:

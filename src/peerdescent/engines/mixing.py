@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 from typing import Any
@@ -16,11 +16,14 @@ from jax import lax
 from jax.sharding import PartitionSpec as Spec
 from scipy import sparse
 
+from peerdescent.engines.products import on_gpu
 from peerdescent.networks.network import Network
 from peerdescent.networks.rounds import Decided, Iteration, Rounds, slots
 
 AXIS = "nodes"
 """The name of the mesh axis."""
+SUMMED_UP_TO = 16
+"""The number of nodes up to which `in_sums` changes something."""
 SAME, FIRST, SECOND = Spec(), Spec(AXIS), Spec(None, AXIS)
 """Arrays that are replicated on all devices of a mesh, and those sharded along their first or second axis."""
 
@@ -125,6 +128,8 @@ class Dense(Fixed):
     """Dense weights (period, n, n)."""
 
     matrices: Any
+    summed: bool = field(default=False, metadata={"static": True})
+    """Whether W x is computed as a sum."""
 
     @property
     def width(self) -> int:
@@ -133,7 +138,8 @@ class Dense(Fixed):
 
     def mix(self, t: Any, x: jax.Array) -> jax.Array:
         """W_t x."""
-        return product(_turn(self.matrices, t), x)
+        W = _turn(self.matrices, t)
+        return (W[:, :, None] * x).sum(axis=1) if self.summed else product(W, x)
 
 
 @jax.tree_util.register_dataclass
@@ -363,6 +369,17 @@ def weights_of(network: Network, dtype: Any) -> Weights:
     return found
 
 
+def in_sums(weights: Any) -> Any:
+    """The same weights, whose products with arrays (n, k) are computed as sums if that is faster.
+
+    It is on a GPU and for few nodes: a sum becomes one operation with what is added to it, a product does not.
+    """
+    if isinstance(weights, Several):
+        return replace(weights, each=in_sums(weights.each))
+    few = isinstance(weights, Dense) and weights.width <= SUMMED_UP_TO and on_gpu()
+    return replace(weights, summed=True) if few else weights
+
+
 def repeated(once: Weights, network: Network) -> Weights:
     """The weights of one round, as often as the network has them."""
     return once if network.rounds == 1 else Several(once, network.rounds, network.momentum)
@@ -374,7 +391,7 @@ def _widest(ends: np.ndarray, nodes: int) -> int:
 
 def _is_dense(columns: int, widest: int) -> bool:
     """On a CPU, n = 20 to 1,024, a gather is faster if less than a quarter of W is nonzero; for GPUs 8 is a guess."""
-    return columns <= (4 if jax.default_backend() == "cpu" else 8) * widest
+    return columns <= (8 if on_gpu() else 4) * widest
 
 
 def packed(matrices: Sequence[sparse.csr_array], dtype: Any) -> Dense | Gather:

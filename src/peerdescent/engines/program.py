@@ -7,7 +7,8 @@ configurations share their samples, so a minibatch gradient is one matrix produc
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +20,8 @@ from jax.sharding import Mesh
 from peerdescent.compressors import Compressor
 from peerdescent.engines.contract import Running
 from peerdescent.engines.mixing import AXIS, Turn, Weights
+from peerdescent.engines.parts import Parts, is_vector, joined, split
+from peerdescent.engines.products import by_three, on_gpu
 from peerdescent.keys import node_keys
 from peerdescent.methods.contract import Calls, Method
 from peerdescent.problems.problem import Oracle
@@ -26,6 +29,9 @@ from peerdescent.threefry import COMPRESSION, coin, source
 
 MERGED_FROM = 8
 """From this batch size on, gradients at several points on one sample are one product. Below, joining is slower."""
+
+BLOCK = 16
+"""Iterations between two questions of a GPU whether to go on."""
 
 RESTARTED_TOGETHER = 8
 """How many configurations compute their restarts at once."""
@@ -46,6 +52,8 @@ class Program(NamedTuple):
     """The numbers of the rounds of communication in every iteration."""
     penalty: Any = None
     """The problem's non-smooth term."""
+    parts: tuple[int, ...] = ()
+    """The sizes of the parts in which steps keep their vectors; empty if they are single arrays."""
     mesh: Mesh | None = None
     """The devices that share the nodes; each runs this program for its own nodes."""
 
@@ -135,6 +143,9 @@ class Net:
     def grad(self, x: Any, sample: Sample) -> Any:
         """Every node's minibatch gradient."""
         x, oracle = settled(x), self.program.oracle
+        if isinstance(x, Parts):
+            grad = by_three(oracle.grad) if on_gpu() else oracle.grad
+            return Parts(jax.vmap(grad)(x.arrays, sample.drawn, self.data))
         if not self.program.many:
             return jax.vmap(oracle.grad)(x, sample.drawn, self.data)
         if self.due is not None or sample.batch < MERGED_FROM:
@@ -142,24 +153,26 @@ class Net:
         self.pending.append(Pending(self, x, sample))
         return self.pending[-1]
 
-    def full_grad(self, x: Any) -> jax.Array:
+    def full_grad(self, x: Any) -> Any:
         """Every node's exact gradient."""
         x, exact = settled(x), self.program.oracle.exact
+        if isinstance(x, Parts):
+            return Parts(jax.vmap(exact)(x.arrays, self.data)[1])
         if not self.program.many:
             return jax.vmap(exact)(x, self.data)[1]
         return self._where_due(lambda x: jax.vmap(jax.vmap(exact, (0, None)))(x, self.data)[1], x)
 
-    def mix(self, x: Any) -> jax.Array:
+    def mix(self, x: Any) -> Any:
         """One round of communication."""
-        return self.turn.mix(self.calls.take("round"), settled(x))
+        return jax.tree.map(partial(self.turn.mix, self.calls.take("round")), settled(x))
 
-    def disagree(self, x: Any) -> jax.Array:
+    def disagree(self, x: Any) -> Any:
         """One round of communication, for the difference to what was mixed."""
-        return self.turn.disagree(self.calls.take("round"), settled(x))
+        return jax.tree.map(partial(self.turn.disagree, self.calls.take("round")), settled(x))
 
-    def push(self, x: Any) -> jax.Array:
+    def push(self, x: Any) -> Any:
         """One round of communication, with weights whose columns sum to 1."""
-        return self.turn.push(self.calls.take("round"), settled(x))
+        return jax.tree.map(partial(self.turn.push, self.calls.take("round")), settled(x))
 
     def compress(self, x: Any, operator: Compressor) -> jax.Array:
         """C(x), with draws of each node's own."""
@@ -176,7 +189,8 @@ class Net:
 
     def dot(self, x: Any, y: Any) -> jax.Array:
         """Every node's inner product, with a last axis of length 1."""
-        return (settled(x) * settled(y)).sum(axis=-1, keepdims=True)
+        products = jax.tree.leaves(settled(x) * settled(y))
+        return reduce(add, (a.sum(axis=-1, keepdims=True) for a in products))
 
     def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any], phase: Any = 0) -> Any:
         """One of the two, by the iteration."""
@@ -279,7 +293,7 @@ def interval(
         return jax.tree.unflatten(structure, [leaves[distinct.index(alias)] for alias in program.aliases])
 
     def carried(state: Any) -> list[Any]:
-        leaves = jax.tree.leaves(state)
+        leaves = jax.tree.leaves(state, is_leaf=is_vector)
         return [leaves[k] for k in distinct]
 
     def coming(t: jax.Array, memory: Any) -> tuple[Any, Any]:
@@ -295,9 +309,28 @@ def interval(
         return turn.kept(carried(after), leaves), memory, coming(first + i + 1, memory)
 
     # The number of iterations is an argument, so intervals of all lengths share one program.
-    begun = carried(state), memory, coming(first + skip, memory)
-    leaves, memory, _ = lax.fori_loop(skip, skip + count, body, begun)
-    return Running.of(whole(leaves), memory)
+    begun = [split(a, program.parts) for a in carried(state)], memory, coming(first + skip, memory)
+    leaves, memory, _ = _repeated(body, skip, count, begun)
+    return Running.of(whole([joined(a) for a in leaves]), memory)
+
+
+def _repeated(body: Callable[[Any, Any], Any], skip: Any, count: Any, begun: Any) -> Any:
+    """What `body(i, state)` gives for i = skip, ..., skip + count - 1.
+
+    On a GPU, in blocks of iterations, whose number the compiler knows: otherwise the GPU waits after each one until it
+    is told to go on. And two at a time: what one writes, the other reads, so that nothing is copied back.
+    """
+    if not on_gpu():
+        return lax.fori_loop(skip, skip + count, body, begun)
+    blocks = count // BLOCK
+
+    def pair(i: Any, state: Any) -> Any:
+        return body(i + 1, body(i, state))
+
+    def block(k: Any, state: Any) -> Any:
+        return lax.fori_loop(0, BLOCK // 2, lambda j, state: pair(skip + k * BLOCK + 2 * j, state), state)
+
+    return lax.fori_loop(skip + blocks * BLOCK, skip + count, body, lax.fori_loop(0, blocks, block, begun))
 
 
 def number(value: Any, dtype: Any) -> jax.Array:

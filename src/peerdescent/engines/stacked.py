@@ -11,8 +11,9 @@ import numpy as np
 from jax.sharding import Mesh
 
 from peerdescent.engines.compiled import Loop, evaluate
-from peerdescent.engines.mixing import weights_of
+from peerdescent.engines.mixing import in_sums, weights_of
 from peerdescent.engines.outline import outline
+from peerdescent.engines.parts import IN_PARTS_FROM
 from peerdescent.engines.program import Program, number
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
@@ -26,8 +27,12 @@ class Stacked(Loop):
     mesh: Mesh | None = None
 
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
-        data, weights = self.place(problem, network, dtype)
         does = outline(method)
+        # Compressors, penalties, faults of messages and numbers in a state need a vector as one array.
+        whole = does.has_numbers or "compress" in does.verbs or problem.penalty or not network.is_known or self.mesh
+        parts = () if whole or problem.dimension < IN_PARTS_FROM else problem.parts
+        data, weights = self.place(problem, network, dtype)
+        weights = in_sums(weights) if parts else weights
         program = Program(
             method.pattern,
             problem.oracle,
@@ -35,6 +40,7 @@ class Stacked(Loop):
             code=does.code,
             rounds=does.rounds,
             penalty=problem.penalty,
+            parts=parts,
             mesh=self.mesh,
         )
         numbers = {name: number(value, dtype) for name, value in method.numbers.items()}

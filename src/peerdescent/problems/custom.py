@@ -19,15 +19,21 @@ from peerdescent.problems.problem import Problem
 
 @dataclass(frozen=True)
 class Unflatten:
-    """Turns a vector (p,) back into the pytree of parameters that was flattened."""
+    """Turns a vector (p,), or the tuple of its parts, back into the pytree of parameters that was flattened."""
 
     structure: Hashable
     shapes: tuple[tuple[int, ...], ...]
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers of entries of its leaves."""
+        return tuple(math.prod(shape) for shape in self.shapes)
+
     def __call__(self, x: Any) -> Any:
         """The pytree whose leaves are slices of x."""
-        ends = np.cumsum([math.prod(shape) for shape in self.shapes]).tolist()
-        leaves = [x[end - math.prod(shape) : end].reshape(shape) for shape, end in zip(self.shapes, ends, strict=True)]
+        ends = np.cumsum(self.sizes).tolist()
+        parts = x if isinstance(x, tuple) else [x[end - k : end] for k, end in zip(self.sizes, ends, strict=True)]
+        leaves = [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
         return jax.tree.unflatten(self.structure, leaves)
 
 
@@ -44,10 +50,10 @@ class Averaged:
         """The loss as the function is now."""
         return replace(self, code=fingerprint(self.function))
 
-    def __call__(self, x: jax.Array, rows: Any, weights: jax.Array | None, _: Any) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, x: Any, rows: Any, weights: jax.Array | None, _: Any) -> tuple[jax.Array, Any]:
         """The loss of the batch; with weights, the weighted mean of the losses of its single rows."""
 
-        def value(x: jax.Array) -> jax.Array:
+        def value(x: Any) -> jax.Array:
             params = self.unflatten(x)
             if weights is None:
                 return jnp.asarray(self.function(params, rows))
@@ -61,7 +67,7 @@ class Averaged:
 class Even(FiniteSum):
     """A finite sum whose nodes all hold equally many rows, so that the exact cost is the loss of one large batch."""
 
-    def exact(self, x: jax.Array, data: Held) -> tuple[jax.Array, jax.Array]:
+    def exact(self, x: Any, data: Held) -> tuple[jax.Array, Any]:
         """The loss of all rows as one batch, and its gradient."""
         return self.value_and_grad(x, data.rows, None, data.numbers)
 
@@ -124,6 +130,7 @@ def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str 
         sizes=sizes,
         start=start,
         unflatten=unflatten,
+        parts=unflatten.sizes,
         about=data.facts if hasattr(data, "facts") else {},
     )
 

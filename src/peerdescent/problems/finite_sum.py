@@ -28,21 +28,22 @@ class FiniteSum:
     means equal weights.
     """
 
-    value_and_grad: Callable[[jax.Array, Any, jax.Array | None, Any], tuple[jax.Array, jax.Array]]
+    value_and_grad: Callable[[Any, Any, jax.Array | None, Any], tuple[jax.Array, Any]]
     finite: bool = True
 
     def draw(self, key: jax.Array, data: Held, batch: int) -> jax.Array:
         """Indices of rows (batch,)."""
         return below(key, data.size, batch)
 
-    def grad(self, x: jax.Array, sample: jax.Array, data: Held) -> jax.Array:
+    def grad(self, x: Any, sample: jax.Array, data: Held) -> Any:
         """The average gradient over those rows."""
         # `draw` gives valid indices, so bounds checks are not needed.
         rows = jax.tree.map(lambda a: a.at[sample].get(mode="promise_in_bounds"), data.rows)
         return self.value_and_grad(x, rows, None, data.numbers)[1]
 
-    def exact(self, x: jax.Array, data: Held) -> tuple[jax.Array, jax.Array]:
+    def exact(self, x: Any, data: Held) -> tuple[jax.Array, Any]:
         """The average over all rows of the node, without padding."""
         count = jax.tree.leaves(data.rows)[0].shape[0]
-        weights = (jnp.arange(count) < data.size).astype(x.dtype) / data.size.astype(x.dtype)
+        dtype = jnp.result_type(*jax.tree.leaves(x))
+        weights = (jnp.arange(count) < data.size).astype(dtype) / data.size.astype(dtype)
         return self.value_and_grad(x, data.rows, weights, data.numbers)

@@ -31,11 +31,11 @@ class Oracle(Protocol):
     def draw(self, key: jax.Array, data: Any, batch: int) -> Any:
         """A sample of `batch` points."""
 
-    def grad(self, x: jax.Array, sample: Any, data: Any) -> jax.Array:
-        """The minibatch gradient at x (p,) on that sample."""
+    def grad(self, x: Any, sample: Any, data: Any) -> Any:
+        """The minibatch gradient at x (p,) on that sample; of a problem in parts, also at the tuple of them."""
 
-    def exact(self, x: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
-        """f_i(x) and its gradient (p,)."""
+    def exact(self, x: Any, data: Any) -> tuple[jax.Array, Any]:
+        """f_i(x) and its gradient, of the form of x."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +57,8 @@ class Problem:
     smoothness: float | None = None
     variance: np.ndarray | None = field(default=None, repr=False)
     unflatten: Any = field(default=None, repr=False)
+    parts: tuple[int, ...] = ()
+    """The sizes of the arrays that x consists of, if the oracle also takes x as a tuple of them."""
     held: int | None = None
     penalty: Any = None
     """The non-smooth term h, with `value` and `prox`; None if there is none."""
