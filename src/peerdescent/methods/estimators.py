@@ -151,7 +151,7 @@ class spider(Part):
 class momentum(Part):
     """A moving average of minibatch gradients: v_t = v_{t-1} + rho (g(x_t; batch) - v_{t-1}), with v_0 = g(x_0; batch).
 
-    Polyak 1964; in this form Cutkosky and Orabona 2020.
+    Polyak 1964; in this form Cutkosky and Mehta 2020.
     """
 
     rho: float = number(

@@ -178,7 +178,7 @@ def push_pull(alpha: float = fusions.push_pull.alpha, batch: int = sgd.batch) ->
 def dsgdm(alpha: float = consensus.alpha, rho: float = momentum.rho, batch: int = momentum.batch) -> Method:
     """Decentralized SGD with momentum: x_{t+1} = W(x_t - alpha v_t), with v_t a moving average of gradients.
 
-    Lian et al. 2017 with momentum; Yu et al. 2019.
+    Lian et al. 2017 with momentum, which stays at its node; Yu et al. 2019 average it too.
 
     Args:
         alpha: The step size.
@@ -194,7 +194,8 @@ def dsgdm(alpha: float = consensus.alpha, rho: float = momentum.rho, batch: int 
 def gt_momentum(alpha: float = tracking.alpha, rho: float = momentum.rho, batch: int = momentum.batch) -> Method:
     """Moving averages of gradients with gradient tracking.
 
-    Takezawa et al. 2022 (their start differs); Gao et al. 2023.
+    Up to the start it is DSMT without its acceleration: Huang, Pu and Nedich 2024. Takezawa et al. 2022 have the form
+    with `atc=False`, and another start. See also Gao et al. 2023.
 
     Args:
         alpha: The step size.
@@ -247,7 +248,7 @@ def gt_page(
 ) -> Method:
     """GT-PAGE: restarts by a coin that all nodes share, with gradient tracking.
 
-    With several rounds a mix it is DEAREST. Luo and Ye 2022; Li et al. 2021.
+    DEAREST is close to it, with several rounds a mix. Luo and Ye 2022; Li et al. 2021.
 
     Args:
         alpha: The step size.
@@ -319,7 +320,7 @@ def d_adam(
 ) -> Method:
     """D-Adam: every node's own Adam, then a round.
 
-    Nazari et al. 2019.
+    In this form in the code of Lin et al. 2021. Nazari et al. 2019 mix before the step, and take a maximum of squares.
 
     Args:
         alpha: The step size.
@@ -605,15 +606,17 @@ METHODS = {
     "gt-sarah": Entry(gt_sarah, "Xin, Khan & Kar 2020"),
     "gt-hsgd": Entry(gt_hsgd, "Xin, Khan & Kar, ICML 2021"),
     "push-pull": Entry(push_pull, "Xin, Sahu, Khan & Kar 2019; Pu et al. 2020", "directed graphs"),
-    "dsgdm": Entry(dsgdm, "Lian et al. 2017 with momentum; Yu et al. 2019"),
-    "gt-momentum": Entry(gt_momentum, "Takezawa et al. 2022 (their start differs); Gao et al. 2023"),
+    "dsgdm": Entry(dsgdm, "Lian et al. 2017 with momentum; Yu et al. 2019 average it too"),
+    "gt-momentum": Entry(
+        gt_momentum, "Huang et al. 2024 (not accelerated); Takezawa et al. 2022 (atc=False); Gao et al. 2023"
+    ),
     "edm": Entry(edm, "Hu et al. 2025"),
     "gt-svrg": Entry(gt_svrg, "Xin, Khan & Kar 2020"),
     "gt-page": Entry(gt_page, "Luo & Ye 2022; Li et al. 2021"),
     "extra": Entry(extra, "Shi et al. 2015"),
     "qg-dsgdm": Entry(qg_dsgdm, "Lin et al. 2021"),
     "decentlam": Entry(decentlam, "Yuan et al. 2021"),
-    "d-adam": Entry(d_adam, "Nazari et al. 2019"),
+    "d-adam": Entry(d_adam, "Lin et al. 2021 (their code); Nazari et al. 2019 differ"),
     "gt-adam": Entry(gt_adam, "Carnevale et al. 2020"),
     "choco-sgd": Entry(choco_sgd, "Koloskova et al. 2019", "few bytes"),
     "beer": Entry(beer, "Zhao et al. 2022", "few bytes"),
