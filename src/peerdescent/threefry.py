@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +28,12 @@ def words(first: Any, second: Any, count: Any) -> Any:
     return left ^ right
 
 
+@cache
+def _words(xp: Any) -> Any:
+    """`words` for arrays of NumPy or jax.numpy; JAX traces it once, and not wherever something is drawn."""
+    return words if xp is np else import_module("jax").jit(words, inline=True)
+
+
 SALT = 0x70656572
 """Sets these draws apart from those of samples."""
 
@@ -39,7 +47,7 @@ class Draw(NamedTuple):
 
     def words(self, count: int) -> Any:
         """Random 32-bit words number 0, ..., count - 1, along the last axis."""
-        return words(self.first, self.second, self.xp.arange(count, dtype="uint32"))
+        return _words(self.xp)(self.first, self.second, self.xp.arange(count, dtype="uint32"))
 
     def chance(self, probability: float, count: int) -> Any:
         """Whether each of `count` events happens."""
@@ -47,7 +55,7 @@ class Draw(NamedTuple):
 
     def of(self, places: Any) -> Draw:
         """A source for each of some nodes (k,): its words have the shape (k, count)."""
-        own = words(self.first, self.second, self.xp.asarray(places).astype("uint32"))
+        own = _words(self.xp)(self.first, self.second, self.xp.asarray(places).astype("uint32"))
         return self._replace(first=own[:, None])
 
     def uniform(self, count: int, dtype: Any) -> Any:
@@ -75,7 +83,8 @@ def _share(probability: float, xp: Any) -> Any:
 def source(xp: Any, seed: Any, t: Any, purpose: int, number: int) -> Draw:
     """The source of a purpose, such as one of the faults, in round `number` of iteration t."""
     seed, t = (xp.asarray(value).astype("uint32").reshape(1) for value in (seed, t))
-    return Draw(xp, words(seed, xp.asarray([SALT + purpose], dtype="uint32"), xp.asarray([number], dtype="uint32")), t)
+    key = seed, xp.asarray([SALT + purpose], dtype="uint32"), xp.asarray([number], dtype="uint32")
+    return Draw(xp, _words(xp)(*key), t)
 
 
 COMPRESSION, COIN = 1 << 18, 1 << 19
@@ -89,5 +98,5 @@ def coin(xp: Any, seed: Any, t: Any, number: int, probability: Any) -> Any:
     """
     key = source(xp, seed, 0, COIN, number).first
     counter = xp.asarray(t).astype("uint32")
-    bits = words(key, counter.reshape(-1), xp.zeros(1, dtype="uint32")).reshape(counter.shape) >> np.uint32(8)
+    bits = _words(xp)(key, counter.reshape(-1), xp.zeros(1, dtype="uint32")).reshape(counter.shape) >> np.uint32(8)
     return bits.astype("float32") * np.float32(2.0**-24) < xp.asarray(probability, dtype="float32")
