@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
-LIBRARIES = sys.stdlib_module_names | {"jax", "jaxlib", "numpy", "scipy", "pandas", "sklearn", "torch"}
-"""Packages whose functions go by their names."""
+MODELS = {"flax", "equinox", "optax"}
+"""Libraries of models. Their layers have contents that count: sizes, functions and weights."""
+LIBRARIES = sys.stdlib_module_names | MODELS | {"jax", "jaxlib", "numpy", "scipy", "pandas", "sklearn", "torch"}
+"""Packages whose functions and classes go by their names."""
 
 
 def checksum(*arrays: Any) -> str:
@@ -65,7 +67,7 @@ def _inside(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
         yield thing.__name__
         return
     if id(thing) in seen:
-        yield "again"
+        yield f"again {list(seen).index(id(thing))}"
         return
     seen[id(thing)] = thing
     yield type(thing).__name__
@@ -87,6 +89,8 @@ def _inside(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
         yield from _inside((thing.__func__, thing.__self__), seen)
     elif callable(thing) and hasattr(thing, "__qualname__") and is_library(thing):
         yield f"{thing.__module__}.{thing.__qualname__}"
+    elif isinstance(thing, property | functools.cached_property):
+        yield from _inside(getattr(thing, "fget", None) or getattr(thing, "func", None), seen)
     elif hasattr(thing, "__wrapped__"):  # such as what jax.jit returns
         yield from _inside(thing.__wrapped__, seen)
     elif isinstance(thing, types.FunctionType):
@@ -98,18 +102,25 @@ def _inside(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
             yield from _inside(thing.__globals__[name], seen)
     elif isinstance(thing, type):
         for kind in thing.__mro__:
-            own = {name: value for name, value in vars(kind).items() if not name.startswith("__")}
+            own = {
+                name: value
+                for name, value in vars(kind).items()
+                if isinstance(value, types.FunctionType) or not name.startswith("__")
+            }
             yield from _inside(f"{kind.__module__}.{kind.__qualname__}" if is_library(kind) else own, seen)
     elif hasattr(thing, "__array__"):
         try:
             yield checksum(np.asarray(thing))
         except TypeError:  # a key of JAX, whose text has its numbers
             yield repr(thing)
+    elif hasattr(thing, "tocsr"):
+        sparse = thing.tocsr()
+        yield checksum(sparse.shape, sparse.data, sparse.indices, sparse.indptr)
     elif is_dataclass(thing):
         yield from _inside((type(thing), {one.name: getattr(thing, one.name) for one in fields(thing)}), seen)
     else:
         yield f"{type(thing).__module__}.{type(thing).__qualname__}"
-        if not is_library(type(thing)):
+        if not is_library(type(thing)) or type(thing).__module__.partition(".")[0] in MODELS:
             yield from _inside((type(thing), vars(thing) if hasattr(thing, "__dict__") else {}), seen)
 
 
