@@ -24,6 +24,7 @@ from .runs import Grid as Grid
 from .runs import Metric as Metric
 from .runs import Status as Status
 from .runs import Trace as Trace
+from .runs import accuracy as accuracy
 from .runs import clock as clock
 from .runs import clocks as clocks
 from .runs import metric as metric

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import peerdescent as peer
 from conftest import PROBLEMS, small_logistic, small_loss
 from peerdescent.runs.metrics import METRICS, Cost
+from small import compilations
 
 RING = peer.Network(peer.topology.ring(6))
 GT = peer.methods.gt_hsgd(alpha=0.5, beta=0.1)
@@ -150,3 +153,129 @@ def test_a_metric_of_bytes_can_be_shown():
 def test_the_name_of_the_gap_is_taken():
     with pytest.raises(ValueError, match="metric 'gap' has the name of a column that traces or figures have"):
         peer.run(peer.methods.dsgd(), small_logistic(), RING, steps=2, metrics=[peer.metric(lambda *_: 42.0, "gap")])
+
+
+ROWS = np.random.default_rng(1).normal(size=(400, 5))
+SIGNS = np.where(ROWS[:, 0] + ROWS[:, 1] > 0, 1.0, -1.0)
+FACTOR = 1.0
+
+
+def linear(x, features):
+    return features @ x
+
+
+def measured(*metrics, problem=None, **more):
+    return peer.run(GT, problem or small_logistic(), RING, steps=20, record=4, metrics=metrics, **more)
+
+
+@pytest.mark.parametrize("precision", [32, 64])
+@pytest.mark.parametrize(
+    "labels", [SIGNS, SIGNS.astype(int), SIGNS > 0, (SIGNS + 1) / 2], ids=["±1", "int", "bool", "01"]
+)
+def test_accuracy_with_one_score_a_row(labels, precision):
+    """By hand, with the iterates of the last record; the worst node's is another one."""
+    metrics = peer.accuracy(linear, ROWS, labels), peer.accuracy(linear, ROWS, labels, "worst", worst=True)
+    trace = measured(*metrics, precision=precision)
+    last = trace.table.iloc[-1]
+    right = [np.mean((ROWS @ x > 0) == (SIGNS > 0)) for x in (trace.x_mean, *trace.x)]
+    assert last["test accuracy"] == pytest.approx(right[0], abs=1e-12)
+    assert last["worst"] == pytest.approx(min(right[1:]), abs=1e-12)
+    assert last["worst"] < last["test accuracy"]
+    assert trace.table["test accuracy"].iloc[0] == pytest.approx(np.mean(SIGNS < 0), abs=1e-12)  # all scores are 0
+    assert trace.metrics[0].format == ".1%"
+
+
+def test_accuracy_with_a_score_for_every_class():
+    """`predict` gets the parameters as they were given."""
+
+    def scores(params, features):
+        hidden = jnp.tanh(features @ params["in"] + params["bias"])
+        return jnp.stack([-hidden @ params["out"], 0 * hidden[:, 0], hidden @ params["out"]], axis=1)
+
+    problem, rows = small_loss(), ROWS[:, :4]
+    labels = np.arange(400) % 3
+    trace = measured(peer.accuracy(scores, rows, labels), problem=problem)
+    params = problem.unflatten(trace.x_mean)
+    out = np.tanh(rows @ params["in"] + params["bias"]) @ params["out"]
+    value = trace.table["test accuracy"].iloc[-1]
+    assert value == pytest.approx(np.mean(np.where(out > 0, 2, 0) == labels), abs=1e-12)
+    assert 0 < value < 1
+
+
+def test_a_row_without_a_number_is_wrong():
+    def scores(x, features):
+        return jnp.where(jnp.arange(400) < 100, jnp.nan, -1.0)
+
+    table = measured(
+        peer.accuracy(scores, ROWS, -np.ones(400)),
+        peer.accuracy(lambda x, f: jnp.stack([scores(x, f)] * 2, axis=1), ROWS, np.zeros(400), "two"),
+    ).table
+    assert table["test accuracy"].tolist() == [0.75] * 5
+    assert table["two"].tolist() == [0.75] * 5
+
+
+def test_sparse_features_are_made_dense():
+    table = measured(peer.accuracy(linear, ROWS, SIGNS), peer.accuracy(linear, csr_array(ROWS), SIGNS, "sparse")).table
+    assert table["sparse"].tolist() == table["test accuracy"].tolist()
+
+
+def test_predict_is_compiled_once():
+    metric, seen = peer.accuracy(linear, ROWS, SIGNS), []
+    with compilations(seen):
+        measured(metric)
+        measured(metric)
+    assert seen.count("jit(right)") == 1
+
+
+def test_a_stored_accuracy_is_not_continued_with_another_model_or_other_data(tmp_path):
+    def scaled(factor):
+        return lambda x, features: factor * linear(x, features)
+
+    measured(peer.accuracy(scaled(2.0), ROWS, SIGNS)).save(tmp_path)
+
+    def again(metric):
+        return peer.run(GT, small_logistic(), RING, steps=40, record=4, metrics=[metric], resume=tmp_path)
+
+    assert again(peer.accuracy(scaled(2.0), ROWS.copy(), SIGNS.copy())).steps == 40
+    others = [
+        peer.accuracy(scaled(3.0), ROWS, SIGNS),
+        peer.accuracy(lambda x, features: linear(x, features), ROWS, SIGNS),
+        peer.accuracy(scaled(2.0), ROWS + 1e-3, SIGNS),
+        peer.accuracy(scaled(2.0), ROWS, -SIGNS),
+        peer.accuracy(scaled(2.0), ROWS, SIGNS, worst=True),
+    ]
+    for other in others:
+        with pytest.raises(ValueError, match="metric 'test accuracy' computes something else here"):
+            again(other)
+
+
+def test_accuracy_is_of_what_predict_does_now_and_of_the_data_as_they_were(monkeypatch):
+    features, labels = ROWS.copy(), SIGNS.copy()
+    metric = peer.accuracy(lambda x, features: FACTOR * linear(x, features), features, labels)
+    first = measured(metric).table["test accuracy"].iloc[-1]
+    features[:], labels[:] = 0, 1
+    assert measured(metric).table["test accuracy"].iloc[-1] == first
+    monkeypatch.setitem(globals(), "FACTOR", -1.0)
+    assert measured(metric).table["test accuracy"].iloc[-1] == pytest.approx(1 - first)
+
+
+@pytest.mark.parametrize(
+    ("predict", "labels", "message"),
+    [
+        (3, SIGNS, r"3 predicts nothing: give a function of \(params, features\)"),
+        (linear, SIGNS[:9], r"features of shape \(400, 5\) and labels of shape \(9,\) do not fit: give"),
+        (linear, SIGNS[:, None], r"labels of shape \(400, 1\) do not fit"),
+        (linear, SIGNS / 2, "labels of type float64, such as .*: give whole numbers"),
+        (linear, np.full(400, "a"), "labels of type <U1, such as .*: give whole numbers"),
+        (linear, SIGNS + 2, "one score a row, and labels from 1 to 3: labels must then be -1 and 1, or 0 and 1"),
+        (linear, np.sign(ROWS[:, 0].round()), "one score a row, and labels from -1 to 1: labels must"),
+        (lambda x, f: f[:, :2], SIGNS, "2 scores a row, and labels from -1 to 1: labels must then be 0 to 1"),
+        (lambda x, f: f, np.arange(400) % 6, "5 scores a row, and labels from 0 to 5: labels must then be 0 to 4"),
+        (lambda x, f: f[:, :1], SIGNS, r"scores of shape \(400, 1\) for 400 rows: return \(rows, classes\)"),
+        (lambda x, f: f.T, SIGNS, r"scores of shape \(5, 400\) for 400 rows"),
+        (lambda x, f: x.sum(), SIGNS, r"scores of shape \(\) for 400 rows"),
+    ],
+)
+def test_what_no_accuracy_can_be_computed_of_is_refused(predict, labels, message):
+    with pytest.raises(ValueError, match=message):
+        measured(peer.accuracy(predict, ROWS, labels))

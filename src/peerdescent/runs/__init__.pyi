@@ -5,6 +5,7 @@ from .clocks import clock as clock
 from .loop import run as run
 from .metrics import METRICS as METRICS
 from .metrics import Metric as Metric
+from .metrics import accuracy as accuracy
 from .metrics import metric as metric
 from .schedule import Grid as Grid
 from .trace import Status as Status

@@ -10,12 +10,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from peerdescent.digests import fingerprint
-from peerdescent.errors import require
+from peerdescent.errors import require, require_memory
 from peerdescent.problems.problem import Problem
 
 
@@ -134,6 +137,89 @@ def metric(
     return Metric(name, label, title, log, format, function=value)
 
 
+def accuracy(
+    predict: Callable[[Any, Any], Any], features: Any, labels: Any, name: str = "test accuracy", *, worst: bool = False
+) -> Metric:
+    """A metric: the share of rows that a model classifies correctly, for `peer.run(..., metrics=[...])`.
+
+    Scores (rows, classes) are for labels 0, 1, ..., classes - 1, and the largest score of a row decides. Scores (rows,)
+    are for labels -1 and 1, or 0 and 1: a score above 0 is for 1, so subtract 0.5 from a probability. A row with a
+    score that is NaN counts as wrong.
+
+    Args:
+        predict: A JAX function of parameters and features that returns scores. It is compiled once. The parameters are
+            those that `problem.unflatten` returns; a vector (p,) if the problem has none, as `logistic`.
+        features: An array (rows, ...), or a sparse matrix, which becomes dense.
+        labels: Whole numbers (rows,).
+        name: The column's name.
+        worst: Whether to measure the models of all nodes and take the smallest share, not that of the mean model.
+
+    Returns:
+        The metric, a column of the trace.
+
+    >>> import peerdescent as peer
+    >>> data = peer.datasets.load("digits")
+    >>> train = peer.datasets.Dataset(data.features[:1500], data.labels[:1500], "digits")
+    >>> unseen = peer.accuracy(lambda x, features: features @ x, data.features[1500:], data.labels[1500:])
+    >>> problem, network = peer.problems.logistic(train.partition(4)), peer.Network(peer.topology.ring(4))
+    >>> trace = peer.run(peer.methods.gt_dsgd(alpha=4), problem, network, epochs=5, metrics=[unseen])
+    >>> bool(trace.table["test accuracy"].iloc[-1] > 0.8)
+    True
+    """
+    require(callable(predict), f"{predict!r} predicts nothing: give a function of (params, features)")
+    if hasattr(features, "toarray"):
+        size = features.dtype.itemsize * math.prod(features.shape)
+        require_memory(f"features of shape {features.shape} as a dense array", size, "give fewer rows")
+        features = features.toarray()
+    features, labels = np.array(features), np.array(labels)
+    require(
+        labels.ndim == 1 and len(labels) > 0 and features.shape[:1] == labels.shape,
+        f"features of shape {features.shape} and labels of shape {labels.shape} do not fit: give (rows, ...) and "
+        "(rows,), with at least one row",
+    )
+    whole = labels.dtype.kind in "biuf" and bool(np.all(labels == np.round(labels)))
+    require(whole, f"labels of type {labels.dtype}, such as {labels[0]!r}: give whole numbers")
+
+    @partial(jax.jit, static_argnums=(0, 1))
+    def right(code: str, unflatten: Callable[[Any], Any] | None, x: jax.Array, features: jax.Array) -> jax.Array:
+        """The number of right rows of each model (k,); compiled again if the `code` of `predict` has changed."""
+
+        def count(x: jax.Array) -> jax.Array:
+            return _is_right(jnp.asarray(predict(x if unflatten is None else unflatten(x), features)), labels).sum()
+
+        return jax.lax.map(count, x)
+
+    def value(seen: Snapshot) -> float:
+        x = seen.x if worst else seen.x_mean[None]
+        return int(right(fingerprint(predict), seen.problem.unflatten, x, features).min()) / len(labels)
+
+    return Metric(name, format=".1%", function=value)
+
+
+def _is_right(scores: jax.Array, labels: np.ndarray) -> jax.Array:
+    """Whether each row's scores are for its label (rows,)."""
+    low, high = labels.min(), labels.max()
+    if scores.shape == labels.shape:
+        require(
+            set(labels.tolist()) <= {-1, 1} or set(labels.tolist()) <= {0, 1},
+            f"one score a row, and labels from {low:g} to {high:g}: labels must then be -1 and 1, or 0 and 1; return "
+            "scores (rows, classes) for others",
+        )
+        return ((scores > 0) == (labels > 0)) & ~jnp.isnan(scores)
+    require(
+        scores.ndim == 2 and len(scores) == len(labels) and scores.shape[1] > 1,
+        f"scores of shape {scores.shape} for {len(labels)} rows: return (rows, classes), with two classes or more, or "
+        "(rows,) for two labels",
+    )
+    classes = scores.shape[1]
+    require(
+        low >= 0 and high < classes,
+        f"{classes} scores a row, and labels from {low:g} to {high:g}: labels must then be 0 to {classes - 1}; number "
+        "them so, or return scores (rows,) for labels -1 and 1",
+    )
+    return (scores.argmax(axis=1) == labels) & ~jnp.isnan(scores).any(axis=1)
+
+
 def _squares(grads: np.ndarray) -> np.ndarray:
     """The squared norms of rows, summed in float64."""
     return np.einsum("kp,kp->k", grads, grads, dtype=float)
@@ -238,6 +324,9 @@ def measure(metrics: Sequence[Metric], seen: Snapshot) -> dict[str, float]:
         except Exception as error:
             error.add_note(f"in metric {one.name!r}, at step {seen.step}")
             if isinstance(error, TypeError) and "positional argument" in str(error):
-                error.add_note("it is called with (x_mean, x, problem); with a model, if made by metric(f, model=True)")
+                error.add_note(
+                    "it is called with (x_mean, x, problem); with a model, if made by metric(f, model=True); with "
+                    "(params, features), if given to accuracy"
+                )
             raise
     return row
