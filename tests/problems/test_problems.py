@@ -179,7 +179,7 @@ def test_padding_is_never_evaluated(rng):
 @pytest.mark.parametrize(
     ("reduce", "message"),
     [
-        (jnp.sum, "for the same row twice: return the mean over the rows of a batch"),
+        (jnp.sum, "the loss of two rows is 2, and the mean .* each alone 1: return the mean over the rows of a batch"),
         (lambda a: a, "has shape .*: return one number"),
     ],
 )

@@ -80,7 +80,8 @@ def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str 
 
     Args:
         function: Returns the mean over the batch of the losses of its rows.
-        params: The initial parameters, a pytree of arrays. Flattened, they are the default x_0.
+        params: The initial parameters, a pytree of floating-point arrays. Flattened, they are the default x_0. The
+            function gets them in the precision of the run, whatever theirs is.
         data: A partition, so that a batch is `(features, labels)`; or a pytree of arrays (nodes, m, ...), so that a
             batch is that pytree with arrays (batch, ...).
         name: The problem's name; by default the function's.
@@ -116,10 +117,11 @@ def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str 
         sizes = np.full(nodes, m)
     leaves, structure = jax.tree.flatten(params)
     require(bool(leaves), "params has no arrays: give the parameters to train")
+    _check_trainable(params)
     start = np.concatenate([np.asarray(leaf, dtype=float).ravel() for leaf in leaves])
     unflatten = Unflatten(structure, tuple(np.shape(leaf) for leaf in leaves))
     with jax.default_matmul_precision("highest"):  # a GPU's usual one differs between one row and two
-        _check_mean(function, unflatten, start, jax.tree.map(lambda a: a[0, :1], rows))
+        _check_mean(function, unflatten, start, jax.tree.map(lambda a: a[0, [0, -1]], rows))
     kind = Even if len(set(sizes.tolist())) == 1 else FiniteSum
     return Problem(
         name=name or str(getattr(function, "__name__", "loss")),
@@ -142,14 +144,30 @@ def _copied(a: Any) -> np.ndarray:
     return own
 
 
-def _check_mean(function: Callable[[Any, Any], Any], unflatten: Unflatten, start: np.ndarray, row: Any) -> None:
-    """Refuse a function that does not return one number, or not a mean: the loss of a row twice is that of the row."""
-    twice = jax.tree.map(lambda a: np.repeat(a, 2, axis=0), row)
-    for x in (start, *(start + np.random.default_rng(0).normal(scale=s, size=start.shape) for s in (0.1, 1.0))):
-        one, both = (jnp.asarray(function(unflatten(jnp.asarray(x)), batch)) for batch in (row, twice))
-        require(one.shape == () and both.shape == (), f"the loss of a batch has shape {both.shape}: return one number")
+def _check_trainable(params: Any) -> None:
+    """Refuse leaves that have no gradient: counters, random keys, functions."""
+    for path, leaf in jax.tree.leaves_with_path(params):
+        kind = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+        what = f"of type {type(leaf).__name__}" if kind == np.dtype(object) else f"an array of {kind}"
         require(
-            bool(jnp.allclose(one, both, rtol=1e-4, atol=1e-6, equal_nan=True)),
-            f"the loss is {float(one):.6g} for one row and {float(both):.6g} for the same row twice: return the mean "
-            "over the rows of a batch, not their sum",
+            jnp.issubdtype(kind, jnp.floating),
+            f"params{jax.tree_util.keystr(path)} is {what}: parameters are floating-point arrays; convert it, or split "
+            "it off and let the function hold it, as eqx.partition(model, eqx.is_inexact_array) and "
+            "nnx.split(model, nnx.Param, ...) do",
+        )
+
+
+def _check_mean(function: Callable[[Any, Any], Any], unflatten: Unflatten, start: np.ndarray, rows: Any) -> None:
+    """Refuse a function that does not return one number, or not a mean over rows, by the losses of two rows."""
+    batches = [jax.tree.map(lambda a, part=part: a[part], rows) for part in (slice(1), slice(1, 2), slice(2))]
+    for x in (start, *(start + np.random.default_rng(0).normal(scale=s, size=start.shape) for s in (0.1, 1.0))):
+        found = [jnp.asarray(function(unflatten(jnp.asarray(x)), batch)) for batch in batches]
+        shape = next((value.shape for value in found if value.shape), ())
+        require(not shape, f"the loss of a batch has shape {shape}: return one number")
+        one, other, both = map(float, found)
+        mean, scale = (one + other) / 2, max(abs(one), abs(other))
+        require(
+            not math.isfinite(mean) or abs(both - mean) <= 1e-4 * scale + 1e-6,
+            f"the loss of two rows is {both:.6g}, and the mean of the losses of each alone {mean:.6g}: return the mean "
+            "over the rows of a batch, not their sum; batch normalisation and dropout give no such mean",
         )
