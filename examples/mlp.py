@@ -1,9 +1,8 @@
-"""A small neural network on ten nodes, each of which holds nearly one digit only; test accuracy is a metric of its own.
+"""A small neural network on ten nodes, each of which holds nearly one digit only; test accuracy is a metric.
 
 No node could learn the other digits from its own data. Trained with GT-HSGD over the exponential graph, every node
 ends with a model that knows all ten. DSGD, with the same step size, batch and number of gradients, is drawn beside it.
-Any JAX function `loss(params, batch)` can stand in for `cross_entropy`, and any function of the parameters for
-`accuracy`.
+Any JAX function `loss(params, batch)` can stand in for `cross_entropy`.
 Run: python examples/mlp.py; the figure is mlp.png.
 """
 
@@ -35,16 +34,7 @@ def main() -> None:
     """Train on 1,500 rows; at every record, test the mean model and every node's own on the other 297."""
     data = peer.datasets.load("digits", labels="classes")
     train = peer.datasets.Dataset(data.features[:1500], data.labels[:1500], "digits")
-    unseen, truth = jnp.asarray(data.features[1500:]), data.labels[1500:]
-
-    def accuracy(params: Any) -> float:
-        """The share of unseen rows that a model gets right."""
-        return float(np.mean(np.argmax(logits(params, unseen), axis=1) == truth))
-
-    def worst_node(x_mean: np.ndarray, x: np.ndarray, problem: peer.problems.Problem) -> float:
-        """The smallest accuracy of a node's own model."""
-        return min(accuracy(problem.unflatten(own)) for own in x)
-
+    unseen = data.features[1500:], data.labels[1500:]
     rng = np.random.default_rng(0)
     params = {
         "W1": rng.normal(size=(64, HIDDEN)) / 8,
@@ -55,8 +45,8 @@ def main() -> None:
     problem = peer.problems.loss(cross_entropy, params, train.partition(NODES, by="label"), name="mlp")
     network = peer.Network(peer.topology.exponential(NODES))
     metrics = [
-        peer.metric(accuracy, "test accuracy", model=True, format=".1%"),
-        peer.metric(worst_node, "accuracy at the worst node", format=".1%"),
+        peer.accuracy(logits, *unseen),
+        peer.accuracy(logits, *unseen, "accuracy at the worst node", worst=True),
     ]
     methods = {
         "gt-hsgd": peer.methods.gt_hsgd(alpha=0.5, beta=0.1, batch=8, initial_batch=64),
