@@ -155,3 +155,64 @@ def test_coins_have_their_probability():
     assert abs(found.mean() - 0.3) < 4 * np.sqrt(0.21 / 20_000)
     assert coins(0, 1.0, 100).all()
     assert not np.array_equal(found, coins(1, 0.3, 20_000))
+
+
+class first(Compressor):
+    """Keeps the first k entries; no dataclass, so that k is no field."""
+
+    def __init__(self, k):
+        object.__setattr__(self, "k", k)
+
+    def apply(self, x, draw):
+        return x
+
+    encode = decode = size = apply
+
+
+@dataclass(frozen=True)
+class halved(Compressor):
+    """Halves the precision, and says or sends something else if told so."""
+
+    wrong: str = ""
+
+    def apply(self, x, draw):
+        return (x.astype("float16") * (2 if self.wrong == "apply" else 1)).astype(x.dtype)
+
+    def encode(self, x, draw):
+        return x.astype("float16").view(np.uint8)
+
+    def decode(self, message, entries, dtype, draw):
+        return message.view("float16").astype(dtype)
+
+    def size(self, entries, item):
+        return (3 if self.wrong == "size" else 2) * entries
+
+
+def test_compressors_that_contradict_themselves_are_refused():
+    problem, ring = small_logistic(), peer.Network(peer.topology.ring(6))
+
+    def run(compressor):
+        return peer.run(peer.methods.choco_sgd(compressor=compressor), problem, ring, steps=3)
+
+    assert run(halved()).table["bytes"].iloc[-1] == 3 * 2 * 2 * problem.dimension
+    for bad, message in {
+        first(2): "compressor first has k, which is no field: make it a frozen dataclass",
+        halved("size"): r"says that 5 numbers take 15 bytes, and sends 10: correct its size",
+        halved("apply"): "differs from what its message decodes to: make apply, encode and decode agree",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            run(bad)
+    with pytest.raises(ValueError, match=r"compressor = sign: give a compressor, as in sign\(\)"):
+        run(peer.compressors.sign)
+
+
+@pytest.mark.parametrize("fault", ["drop", "burst", "inactive"])
+def test_methods_that_compress_refuse_links_that_lose_messages(fault):
+    faults = {
+        "drop": peer.faults.drop(0.1),
+        "burst": peer.faults.burst(0.1, 0.5),
+        "inactive": peer.faults.inactive(0.1),
+    }
+    network = peer.Network(peer.topology.ring(6), faults=[faults[fault]])
+    with pytest.raises(ValueError, match=f"beer keeps what neighbours were told, and with {fault}=.* never hear it"):
+        peer.run(peer.methods.beer(), small_logistic(), network, steps=3)

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 import peerdescent as peer
@@ -149,9 +150,37 @@ def test_texts_are_read_back():
         "t.__class__": "is no formula of t",
         "t+": "is no formula of t",
         "-0.1*cosine(9)": r"alpha = -0.1\*cosine\(9,0\) is -0.1 at t = 0: must be a positive finite number",
+        "1/t": "alpha = 1/t is inf at t = 0: must be a positive finite number",
+        "0.1*(t-5)^0.5": "is nan at t = 0: must be a positive finite number",
+        "10^10^t": "is inf at t = 10: must be a positive finite number",
         "1-t": "alpha = 1-t is -9 at t = 10: must be a positive finite number",
     }.items():
         with pytest.raises(ValueError, match=message):
             gt_dsgd(text)
     with pytest.raises(ValueError, match="alpha = abc: must be a positive finite number"):
         gt_dsgd("abc")
+
+
+def test_functions_that_give_no_number_are_refused():
+    for bad, message in {
+        lambda t: 0.5 / t: "is inf at t = 0",
+        lambda t: [1, 2]: "has no value at t = 0 .*: give another schedule",
+        lambda t: np.ones(3): "has no value at t = 0 .*: give another schedule",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            gt_dsgd(bad)
+
+
+def test_schedules_of_optax():
+    """Some of them have variables around them that are never set."""
+    problem = small_logistic()
+    schedules = {
+        "decay": optax.exponential_decay(0.1, 10, 0.9),
+        "other decay": optax.exponential_decay(0.1, 10, 0.5),
+        "warm": optax.warmup_exponential_decay_schedule(0.01, 0.1, 5, 10, 0.9),
+    }
+    ends = {name: peer.run(gt_dsgd(each), problem, RING, steps=30, precision=64).x for name, each in schedules.items()}
+    same = peer.run(gt_dsgd(lambda t: 0.1 * 0.9 ** (t / 10)), problem, RING, steps=30, precision=64, engine="debug")
+    np.testing.assert_allclose(ends["decay"], same.x, rtol=1e-5)
+    assert np.abs(ends["decay"] - ends["other decay"]).max() > 1e-4
+    assert np.abs(ends["decay"] - ends["warm"]).max() > 1e-4

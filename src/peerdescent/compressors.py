@@ -12,14 +12,14 @@ import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from importlib import import_module
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from jax import lax
 
 from peerdescent.errors import require, unknown
-from peerdescent.threefry import Draw
+from peerdescent.threefry import COMPRESSION, Draw, source
 
 Bytes = np.ndarray
 
@@ -48,6 +48,34 @@ class Compressor(ABC):
         """As the command line has it, such as `top-k(0.1)`."""
         values = ",".join(repr(getattr(self, each.name)) for each in dataclasses.fields(self))
         return f"{type(self).__name__.replace('_', '-')}({values})"
+
+
+def check_fields(operator: Compressor) -> None:
+    """Refuse a compressor with values that are no fields: two of them would be taken for one."""
+    name, known = type(operator).__name__, {each.name for each in dataclasses.fields(operator)}
+    more = sorted(set(vars(operator)) - known)
+    if more:
+        raise ValueError(f"compressor {name} has {', '.join(more)}, which is no field: make it a frozen dataclass")
+    try:
+        hash(operator)
+    except TypeError as error:
+        raise ValueError(f"compressor {name} has a field that cannot be compared ({error}): give numbers") from None
+
+
+def check_messages(operator: Compressor, entries: int) -> None:
+    """Refuse a compressor whose messages are not what it applies, or not of the size that it says."""
+    x = np.random.default_rng(0).normal(size=min(entries, 1000))
+    draw = source(np, 0, 0, COMPRESSION, 0).of(np.array([0]))
+    message, applied = operator.encode(x, draw), np.asarray(operator.apply(x[None], draw))[0]
+    said, sent = operator.size(x.size, x.itemsize), np.asarray(message).nbytes
+    require(
+        said == sent, f"{operator} says that {x.size} numbers take {said} bytes, and sends {sent}: correct its size"
+    )
+    arrived = operator.decode(message, x.size, x.dtype, draw)
+    require(
+        np.array_equal(arrived, applied),
+        f"{operator} applied to a vector differs from what its message decodes to: make apply, encode and decode agree",
+    )
 
 
 @dataclass(frozen=True)
@@ -243,7 +271,7 @@ def _largest(xp: Any, size: Any, count: int) -> Any:
     """The places of the largest entries along the last axis, the lower first among equals."""
     if xp is np:
         return np.argsort(~size if size.dtype.kind == "u" else -size, axis=-1, stable=True)[..., :count]
-    return lax.top_k(size, count)[1]
+    return import_module("jax").lax.top_k(size, count)[1]  # loaded already, if arrays are its own
 
 
 def _put(xp: Any, into: Any, places: Any, values: Any) -> Any:

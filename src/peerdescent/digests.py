@@ -94,7 +94,7 @@ def _inside(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
     elif hasattr(thing, "__wrapped__"):  # such as what jax.jit returns
         yield from _inside(thing.__wrapped__, seen)
     elif isinstance(thing, types.FunctionType):
-        around = [cell.cell_contents for cell in thing.__closure__ or ()]
+        around = [_content(cell) for cell in thing.__closure__ or ()]
         names = [name for code in _codes(thing.__code__) for name in code.co_names if name in thing.__globals__]
         yield from _inside((thing.__code__, thing.__defaults__, thing.__kwdefaults__, around), seen)
         for name in dict.fromkeys(names):
@@ -130,3 +130,11 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _codes(constant)
+
+
+def _content(cell: types.CellType) -> Any:
+    """What a variable around a function holds; it may be empty, as one that is set on one side of a branch only."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None

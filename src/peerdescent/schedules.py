@@ -2,7 +2,8 @@
 
 A schedule takes the place of a number, as in `peer.methods.dsgd(alpha=0.5 * peer.schedules.cosine(1000))`. The engine
 evaluates it at t, so methods know nothing of it. Its own numbers are hyperparameters, by names such as `alpha.scale`:
-a sweep over them needs no compilation. Any function of t that JAX can trace will do as well, optax's included.
+a sweep over them needs no compilation. Numbers inside of a formula, of `piecewise` or of what follows a `warmup` are
+fixed. Any function of t that JAX can trace will do as well, optax's included.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from numbers import Real
 from typing import Any
 
-import jax.numpy as jnp
+import numpy as np
 
 from peerdescent.errors import require, unknown
 
@@ -35,7 +37,8 @@ class Schedule(ABC):
 
     def __call__(self, t: Any) -> Any:
         """Its value in iterations t."""
-        return self.scale * self.factor(t * 1.0)
+        with np.errstate(all="ignore"):  # a value that is not finite is for the caller to judge
+            return self.scale * self.factor(np.float64(t) if isinstance(t, int | float) else t * 1.0)
 
     def __mul__(self, other: Any) -> Schedule:
         return dataclasses.replace(self, scale=self.scale * other)
@@ -68,6 +71,11 @@ class Schedule(ABC):
 
 
 STATIC = {"static": True}
+
+
+def _library(t: Any) -> Any:
+    """jax.numpy for arrays of JAX, and NumPy for all others: methods need no JAX to be loaded."""
+    return import_module("jax.numpy") if type(t).__module__.startswith("jax") else np
 
 
 def _shown(value: Any) -> str:
@@ -128,8 +136,9 @@ class cosine(Schedule):
 
     def factor(self, t: Any) -> Any:
         """Half a period."""
-        way = jnp.minimum(t / self.steps, 1.0)
-        return self.final + (1 - self.final) * (1 + jnp.cos(jnp.pi * way)) / 2
+        xp = _library(t)
+        way = xp.minimum(t / self.steps, 1.0)
+        return self.final + (1 - self.final) * (1 + xp.cos(xp.pi * way)) / 2
 
 
 @dataclass(frozen=True)
@@ -144,8 +153,9 @@ class warmup(Schedule):
 
     def factor(self, t: Any) -> Any:
         """The way up, times what follows."""
-        later = 1.0 if self.after is None else self.after(jnp.maximum(t - self.steps, 0))
-        return jnp.minimum((t + 1) / self.steps, 1.0) * later
+        xp = _library(t)
+        later = 1.0 if self.after is None else self.after(xp.maximum(t - self.steps, 0))
+        return xp.minimum((t + 1) / self.steps, 1.0) * later
 
 
 @dataclass(frozen=True)
@@ -165,7 +175,7 @@ class piecewise(Schedule):
         """The number of the last step that is reached."""
         value: Any = self.pieces[0][1]
         for step, number in self.pieces[1:]:
-            value = jnp.where(t >= step, number, value)
+            value = _library(t).where(t >= step, number, value)
         return value + 0 * t
 
     def __str__(self) -> str:
@@ -186,7 +196,7 @@ class function(Schedule):
 
     def __str__(self) -> str:
         """The function's name."""
-        return f"{_shown(self.scale)}*{getattr(self.of, '__name__', type(self.of).__name__)}(t)"
+        return self._times(f"{getattr(self.of, '__name__', type(self.of).__name__)}(t)")
 
 
 OPERATIONS: dict[type, Callable[..., Any]] = {
@@ -198,9 +208,7 @@ OPERATIONS: dict[type, Callable[..., Any]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
 }
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    name: getattr(jnp, name) for name in ("sqrt", "exp", "log", "sin", "cos", "minimum", "maximum")
-}
+FUNCTIONS = ("sqrt", "exp", "log", "sin", "cos", "minimum", "maximum")
 
 
 @dataclass(frozen=True)
@@ -211,7 +219,8 @@ class formula(Schedule):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", "".join(self.text.split()))
-        self.factor(jnp.asarray(1.0))  # refuses what it cannot compute
+        with np.errstate(all="ignore"):
+            self.factor(np.float64(1))  # refuses what it cannot compute
 
     def factor(self, t: Any) -> Any:
         """What the formula says."""
@@ -237,7 +246,7 @@ def _value(node: ast.expr, t: Any) -> Any:
     if isinstance(node, ast.UnaryOp) and type(node.op) in OPERATIONS:
         return OPERATIONS[type(node.op)](_value(node.operand, t))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
-        return FUNCTIONS[node.func.id](*(_value(argument, t) for argument in node.args))
+        return getattr(_library(t), node.func.id)(*(_value(argument, t) for argument in node.args))
     raise TypeError(f"{ast.unparse(node)} is not part of a formula")
 
 

@@ -41,10 +41,27 @@ def test_tune_shows_the_winners_and_keeps_the_tables(capsys, tmp_path):
 
 
 def test_a_grid_file_must_have_something_for_the_method(capsys, tmp_path):
-    for text, reason in (("[gt-dsgd]\nalpha = [1]\n", "has nothing for dsgd"), ('alpha = "0.1"\n', "give numbers")):
+    for text, reason in (("[gt-dsgd]\nalpha = [1]\n", "has nothing for dsgd"), ("alpha = [[1]]\n", "give numbers")):
         (tmp_path / "grid.toml").write_text(text)
         command("tune", "dsgd", "--grid", str(tmp_path / "grid.toml"), *SMALL, code=2)
         assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("method", "text", "winners"),
+    [
+        ("dsgd[alpha=0.5*cosine(100)]", '"alpha.scale" = [0.1, 1]', {"alpha.scale=0.1", "alpha.scale=1"}),
+        ("dsgd", 'alpha = ["cosine(9)", "1/(t+9)"]', {"alpha=cosine(9)", "alpha=1/(t+9)"}),
+        ("choco-sgd", 'alpha = [0.1]\n[choco-sgd]\ncompressor = "sign"', {"compressor=sign"}),
+    ],
+)
+def test_a_grid_file_may_have_schedules_their_numbers_and_compressors(method, text, winners, capsys, tmp_path):
+    (tmp_path / "grid.toml").write_text(text)
+    options = ["--seeds", "0", "--format", "json", *SMALL]
+    command("tune", method, "--grid", str(tmp_path / "grid.toml"), *options)
+    [found] = json.loads(capsys.readouterr().out)
+    assert any(winner in found["method"] for winner in winners), found
+    assert methods.parse(found["method"])
 
 
 @pytest.mark.parametrize("search", ["grid", "halving"])

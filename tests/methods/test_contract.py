@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -182,6 +184,14 @@ def test_methods_import_no_framework():
         assert not {module for module in imported if module.split(".")[0] in ("jax", "numpy", "torch")}, path
 
 
+def test_methods_are_made_without_a_framework():
+    """Nor do they load one on their way."""
+    text = "import sys, peerdescent as p; p.methods.beer(); p.methods.parse('dsgd[alpha=0.5*cosine(9)]'); "
+    text += "p.methods.dsgd(alpha='0.5/(t+10)^(1/3)'); print(sorted({'jax', 'torch'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_samples_after_every_do_not_depend_on_the_side_taken():
     """A method that samples after `every` draws the same there on all engines, though the branches draw differently."""
     problem, network = PROBLEMS["logistic"](), NETWORKS["ring"]
@@ -200,3 +210,43 @@ def test_samples_after_every_do_not_depend_on_the_side_taken():
     fast = states(method, problem, network, 10)[-1].x
     assert_close(states(method, problem, network, 10, engine="debug")[-1].x, fast)
     assert np.abs(fast).max() > 0
+
+
+def test_branches_inside_of_branches_are_the_same_on_all_engines():
+    def init(x, net):
+        return State(x, (), ())
+
+    def step(state, net):
+        def told():
+            mixed = net.mix(state.x)
+            return net.chance(0.5, lambda: mixed - 0.1 * net.grad(mixed, net.sample(2)), lambda: net.mix(mixed))
+
+        x = net.every(2, told, lambda: state.x - 0.1 * net.grad(state.x, net.sample(2)))
+        return State(net.chance(0.3, lambda: net.mix(x), lambda: x) - 0.01 * net.grad(x, net.sample(1)), (), ())
+
+    method, problem, network = peer.Method(init, step, "nested"), PROBLEMS["logistic"](), NETWORKS["ring"]
+    ends = [
+        peer.run(method, problem, network, steps=20, engine=engine, precision=64, record=1).x
+        for engine in ("stacked", "debug")
+    ]
+    assert_close(*ends)
+
+    def deep(state, net):
+        def branch(depth):
+            return net.mix(state.x) if depth == 0 else net.every(2, lambda: branch(depth - 1), lambda: state.x)
+
+        return State(branch(4), (), ())
+
+    with pytest.raises(ValueError, match="have another branch: use fewer"):
+        peer.run(peer.Method(init, deep, "deep"), problem, network, steps=3)
+
+
+def test_an_inner_product_is_not_mixed():
+    def init(x, net):
+        return State(x, (), ())
+
+    def step(state, net):
+        return State(state.x * net.mix(net.dot(state.x, state.x)), (), ())
+
+    with pytest.raises(ValueError, match="it mixes an inner product, which would count as a vector"):
+        peer.run(peer.Method(init, step, "norms"), PROBLEMS["logistic"](), NETWORKS["ring"], steps=3)

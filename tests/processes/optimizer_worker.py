@@ -158,7 +158,11 @@ class Worker:
 
     def resumed(self):
         changing = peer.Network(peer.topology.one_peer_exponential(NODES))
-        for method, network in ((peer.methods.d_get(period=3), changing), (HYBRID, RING)):
+        for method, network in (
+            (peer.methods.d_get(period=3), changing),
+            (HYBRID, RING),
+            (peer.methods.d_adam(), RING),
+        ):
             model, optimizer = self.bowl(method, network)
             schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
             self.walk(model, optimizer, range(5), schedule)

@@ -124,7 +124,7 @@ def test_frozen_parameters_stay(seen):
     assert np.array_equal(seen["averaged 2.bias"], expected)
 
 
-@pytest.mark.parametrize("name", ["d-get", "gt-hsgd"])
+@pytest.mark.parametrize("name", ["d-get", "gt-hsgd", "d-adam"])
 def test_a_loaded_state_goes_on_bit_for_bit(name, seen):
     assert np.array_equal(seen[f"whole {name}"], seen[f"resumed {name}"])
     assert (np.diff(seen[f"whole {name}"], axis=1) != 0).any(axis=2).all()

@@ -37,21 +37,21 @@ class Grid:
         if not self.values:
             return self.text
         declared = library.parse(selector).declared
-        common = {name: values for name, values in self.values.items() if name in declared}
+        common = {name: values for name, values in self.values.items() if name.partition(".")[0] in declared}
         own = {**common, **self.values.get(selector.partition("[")[0], {})}
         require(bool(own), f"{self.text} has nothing for {selector}: give it values, or a table of that name")
-        return own
+        return {name: [values] if isinstance(values, str) else values for name, values in own.items()}
 
     def check(self, selectors: Sequence[str]) -> None:
         """Refuse a parameter that no method has."""
         known = {name for selector in selectors for name in library.parse(selector).declared}
         for name, values in self.values.items():
-            if name not in known and not isinstance(values, dict):
+            if name.partition(".")[0] not in known and not isinstance(values, dict):
                 raise unknown(f"parameter in {self.text}", name, known)
 
 
 def _values(file: str) -> dict[str, Any]:
-    """The content of a TOML file: numbers or lists of them, or tables of these by method."""
+    """The content of a TOML file: numbers and texts (schedules, compressors), lists of them, or tables by method."""
     if not file.endswith(".toml"):
         raise unknown("grid", file, [*sweeps.GRIDS, "FILE.toml"])
     require(Path(file).is_file(), f"no file {file}: give a grid's file, or one of {', '.join(sweeps.GRIDS)}")
@@ -63,8 +63,8 @@ def _values(file: str) -> dict[str, Any]:
     tables = [own for own in found.values() if isinstance(own, dict)]
     common = {name: values for name, values in found.items() if not isinstance(values, dict)}
     for name, values in [pair for own in (common, *tables) for pair in own.items()]:
-        good = all(isinstance(each, int | float) for each in (values if isinstance(values, list) else [values]))
-        require(good, f"{name} = {str(values)[:60]} in {file}: give numbers, as in {name} = [0.1, 1]")
+        good = all(isinstance(each, int | float | str) for each in (values if isinstance(values, list) else [values]))
+        require(good, f"{name} = {str(values)[:60]} in {file}: give numbers or texts, as in {name} = [0.1, 1]")
     return found
 
 
@@ -75,6 +75,7 @@ peerdescent tune gt-hsgd gt-dsgd --data digits
 peerdescent tune 'gt-hsgd\\[batch=1]' --data a9a --grid medium --out runs/tuned
 peerdescent tune d-get --grid paper --search halving --epochs 30 --out runs/d-get
 peerdescent tune gt-dsgd --grid mine.toml        # alpha = \\[0.1, 1, 10], batch = \\[1, 8]
+peerdescent tune 'dsgd\\[alpha=cosine(100)]' --grid mine.toml   # "alpha.scale" = \\[0.1, 1], batch = \\[1, 8]
 peerdescent tune all --epochs 10 --out runs/all   # every named method that the network allows
 
 Parameters given with a method are not tuned. The winner is run on other seeds than the one that chose it. \

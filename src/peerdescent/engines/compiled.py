@@ -18,9 +18,9 @@ from jax import lax
 from jax.sharding import Mesh
 
 from peerdescent.engines.contract import Running
+from peerdescent.engines.devices import on_gpu
 from peerdescent.engines.mixing import AXIS, FIRST, SAME, SECOND, Fixed
 from peerdescent.engines.outline import outline
-from peerdescent.engines.products import on_gpu
 from peerdescent.engines.program import Program, begin, draw, interval
 from peerdescent.methods.contract import Method
 from peerdescent.problems.problem import Oracle, Problem

@@ -143,7 +143,7 @@ class Turn:
         own, by = x.detach().cpu().numpy(), draw.of(np.array([self.links.rank]))
         message = operator.encode(own, by)
         found = torch.from_numpy(operator.decode(message, own.size, own.dtype, by)).to(x.device)
-        self.squeezed[id(found)] = Squeezed(found, operator, draw, torch.from_numpy(message))
+        self.squeezed[id(found)] = Squeezed(found, operator, draw, torch.from_numpy(message).to(x.device))
         return found
 
     def _round(

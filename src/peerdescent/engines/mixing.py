@@ -16,7 +16,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as Spec
 from scipy import sparse
 
-from peerdescent.engines.products import on_gpu
+from peerdescent.engines.devices import on_gpu
 from peerdescent.networks.network import Network
 from peerdescent.networks.rounds import Decided, Iteration, Rounds, slots
 
@@ -339,6 +339,10 @@ class Repeated(Turn):
     def push(self, number: int, x: Any) -> Any:
         """The same with B."""
         return self._repeated(self.turn.push, number, x)
+
+    def compress(self, *given: Any) -> Any:
+        """As in a single round; a method that mixes what it compressed is refused with several."""
+        return self.turn.compress(*given)
 
     def disagree(self, number: int, x: Any) -> Any:
         """x - z_K, as a sum of disagreements: z_k - z_{k+1} = (1 + c) (z_k - W z_k) + c (z_{k-1} - z_k)."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from peerdescent.compressors import Compressor
+from peerdescent.compressors import Compressor, check_fields
 from peerdescent.digests import fingerprint, is_library
 from peerdescent.methods.contract import Calls, Method
 from peerdescent.problems.definition import digest
@@ -93,6 +93,10 @@ class Squeezed(Blank):
         kind = type(operator)
         super().__init__("compress", x, str(operator), "" if is_library(kind) else fingerprint(kind))
         self.operator = operator
+
+
+class Product(Blank):
+    """A placeholder for inner products."""
 
 
 class Scheduled(Blank):
@@ -198,6 +202,8 @@ class Recorder:
 
     def mix(self, x: Any) -> Blank:
         """Record a round of communication."""
+        if isinstance(x, Product):
+            raise TypeError("it mixes an inner product, which would count as a vector: mix vectors only")
         self.events.append(Mix(self.calls.take("round"), getattr(x, "operator", None)))
         return Blank("mix", x)
 
@@ -213,6 +219,7 @@ class Recorder:
         """Record a compression."""
         if not isinstance(operator, Compressor):
             raise TypeError(f"it compresses with {operator!r}: give a compressor, such as peer.compressors.top_k(0.1)")
+        check_fields(operator)
         self.verbs.add("compress")
         self.calls.take("compression")
         return Squeezed(x, operator)
@@ -225,7 +232,7 @@ class Recorder:
     def dot(self, x: Any, y: Any) -> Blank:
         """Record inner products."""
         self.verbs.add("dot")
-        return Blank("dot", x, y)
+        return Product("dot", x, y)
 
     def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any], phase: Any = 0) -> Any:
         """Record both branches."""

@@ -25,8 +25,10 @@ class Parts:
     """Vectors (n, p) as arrays (n, k), one for each array of a model, with the arithmetic of vectors."""
 
     arrays: tuple[jax.Array, ...]
+    __array_ufunc__ = None  # NumPy's arrays leave the arithmetic to this class
 
     def _each(self, act: Callable[[Any, Any], Any], other: Any) -> Parts:
+        other = split(other, tuple(a.shape[-1] for a in self.arrays))
         others = other.arrays if isinstance(other, Parts) else [other] * len(self.arrays)
         return Parts(tuple(act(a, b) for a, b in zip(self.arrays, others, strict=True)))
 
@@ -57,9 +59,11 @@ class Parts:
     __radd__, __rmul__ = __add__, __mul__
 
 
-def split(x: jax.Array, sizes: tuple[int, ...]) -> Any:
-    """Vectors (n, p) in parts of these sizes; x itself if there are no sizes."""
-    return Parts(tuple(jnp.split(x, np.cumsum(sizes)[:-1].tolist(), axis=-1))) if sizes else x
+def split(x: Any, sizes: tuple[int, ...]) -> Any:
+    """Vectors (..., p) in parts of these sizes, which sum to p; anything else as it is."""
+    if not sizes or getattr(x, "shape", ())[-1:] != (sum(sizes),):
+        return x
+    return Parts(tuple(jnp.split(x, np.cumsum(sizes)[:-1].tolist(), axis=-1)))
 
 
 def joined(x: Any) -> jax.Array:

@@ -22,12 +22,6 @@ PROGRAMS: Any = (ClosedJaxpr, Jaxpr)
 FULL = lax.Precision.HIGHEST, lax.Precision.HIGHEST
 
 
-def on_gpu() -> bool:
-    """Whether programs run on a GPU, by the user's default device if there is one."""
-    device = jax.config.jax_default_device  # type: ignore[attr-defined]
-    return getattr(device, "platform", device or jax.default_backend()) in ("gpu", "cuda")
-
-
 def by_three(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, with every product of float32 matrices in full precision computed as three."""
 

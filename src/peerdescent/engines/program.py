@@ -19,9 +19,10 @@ from jax.sharding import Mesh
 
 from peerdescent.compressors import Compressor
 from peerdescent.engines.contract import Running
+from peerdescent.engines.devices import on_gpu
 from peerdescent.engines.mixing import AXIS, Turn, Weights
 from peerdescent.engines.parts import Parts, is_vector, joined, split
-from peerdescent.engines.products import by_three, on_gpu
+from peerdescent.engines.products import by_three
 from peerdescent.keys import node_keys
 from peerdescent.methods.contract import Calls, Method
 from peerdescent.problems.problem import Oracle
@@ -144,8 +145,7 @@ class Net:
         """Every node's minibatch gradient."""
         x, oracle = settled(x), self.program.oracle
         if isinstance(x, Parts):
-            grad = by_three(oracle.grad) if on_gpu() else oracle.grad
-            return Parts(jax.vmap(grad)(x.arrays, sample.drawn, self.data))
+            return Parts(jax.vmap(_precise(oracle.grad))(x.arrays, sample.drawn, self.data))
         if not self.program.many:
             return jax.vmap(oracle.grad)(x, sample.drawn, self.data)
         if self.due is not None or sample.batch < MERGED_FROM:
@@ -157,7 +157,7 @@ class Net:
         """Every node's exact gradient."""
         x, exact = settled(x), self.program.oracle.exact
         if isinstance(x, Parts):
-            return Parts(jax.vmap(exact)(x.arrays, self.data)[1])
+            return Parts(jax.vmap(_precise(exact))(x.arrays, self.data)[1])
         if not self.program.many:
             return jax.vmap(exact)(x, self.data)[1]
         return self._where_due(lambda x: jax.vmap(jax.vmap(exact, (0, None)))(x, self.data)[1], x)
@@ -253,6 +253,11 @@ class Net:
             return found.at[:, which].set(gradients(x[:, which]))
 
         return lax.fori_loop(0, (self.due.sum() + size - 1) // size, block, jnp.zeros_like(x))
+
+
+def _precise(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of deep models, with products as a GPU computes them best in full precision."""
+    return by_three(function) if on_gpu() else function
 
 
 def draw(oracle: Oracle, data: Any, seed: Any, t: Any, call: int, batch: int, axis: str | None = None) -> Any:

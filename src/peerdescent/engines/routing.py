@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from peerdescent.engines import gpu
+from peerdescent.engines.devices import on_gpu
 from peerdescent.engines.fleet import Fleet, Member
-from peerdescent.engines.products import on_gpu
 from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem
 

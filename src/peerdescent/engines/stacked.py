@@ -29,7 +29,7 @@ class Stacked(Loop):
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
         does = outline(method)
         # Compressors, penalties, faults of messages and numbers in a state need a vector as one array.
-        whole = does.has_numbers or "compress" in does.verbs or problem.penalty or not network.is_known or self.mesh
+        whole = does.has_numbers or "compress" in does.verbs or problem.penalty or not network.is_known
         parts = () if whole or problem.dimension < IN_PARTS_FROM else problem.parts
         data, weights = self.place(problem, network, dtype)
         weights = in_sums(weights) if parts else weights

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from peerdescent.compressors import Compressor
 from peerdescent.errors import require, unknown
 from peerdescent.methods.parameters import Kind, Parameter, Part, declared, with_unit_steps
-from peerdescent.schedules import Schedule
+from peerdescent.schedules import Schedule, given
 
 Vector = Any
 Sample = Any
@@ -73,10 +73,11 @@ class Calls:
 
     Each kind (samples, rounds, coins, compressions) is numbered by itself. The first sample of an iteration has number
     0, inside of a branch or not, so that all methods get the same samples. After a branch the numbers go on 64 higher,
-    however many either side has used.
+    however many either side has used; after a branch inside of a branch 8 higher, and after one inside of that 1.
     """
 
     def __init__(self) -> None:
+        self.depth = 0
         self.next: dict[str, int] = dict.fromkeys(("sample", "round", "coin", "compression"), 0)
 
     def take(self, kind: str) -> int:
@@ -87,11 +88,20 @@ class Calls:
     @contextlib.contextmanager
     def inside(self, start: Mapping[str, int]) -> Iterator[None]:
         """Number what one side of a branch uses, which was entered when `next` was `start`."""
-        self.next = dict(start)
-        yield
+        require(self.depth < 3, "branches inside of branches inside of branches have another branch: use fewer")
+        width = 64 >> 3 * self.depth
+        self.next, self.depth = dict(start), self.depth + 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
         for kind, first in start.items():
-            require(self.next[kind] - first <= 64, f"one side of a branch draws more than 64 {kind}s: use fewer")
-        self.next = {kind: first + 64 for kind, first in start.items()}
+            inner = f", and a branch inside of it counts as {width // 8}" if width > 1 else ""
+            require(
+                self.next[kind] - first <= width,
+                f"one side of a branch has more than {width} {kind}s{inner}: use fewer",
+            )
+        self.next = {kind: first + width for kind, first in start.items()}
 
 
 class Estimator(Protocol):
@@ -217,13 +227,13 @@ class Method:
             require(not values, f"{self.name} was made by hand and has no parameters to replace: {sorted(values)}")
             return self
         own: list[dict[str, Any]] = [{}, {}]
-        for name, value in values.items():
+        for name, value in sorted(values.items(), key=lambda pair: "." in pair[0]):  # a schedule before its numbers
             whole, _, number = name.partition(".")
             if whole not in self.declared:
                 raise unknown(f"parameter of {self.name}", name, self.declared)
             place, field = self._places[whole]
             if number:
-                known = own[place].get(field, getattr(self.parts[place], field))
+                known = given(own[place].get(field, getattr(self.parts[place], field)))
                 if not isinstance(known, Schedule):
                     raise ValueError(f"{name}: {whole} = {known} is no schedule, which has numbers of its own")
                 value = known.replace(**{number: value})

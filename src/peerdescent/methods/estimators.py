@@ -262,8 +262,8 @@ class adam(Part):
     entries are about 1. Kingma and Ba 2015.
     """
 
-    beta1: float = number(0.9, low=0, high=1)
-    beta2: float = number(0.999, low=0, high=1)
+    beta1: float = number(0.9, low=0, high=1, below=True)
+    beta2: float = number(0.999, low=0, high=1, below=True)
     epsilon: float = number(1e-8, low=0, above=True)
     batch: int = size(1, tuned=SMALL_BATCHES)
     unit: ClassVar[bool] = True

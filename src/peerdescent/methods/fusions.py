@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 from peerdescent.compressors import Compressor, top_k
+from peerdescent.errors import require
 from peerdescent.methods.contract import Needs, Net, Vector
 from peerdescent.methods.parameters import Part, compression, count, number, step_size, switch
 
@@ -96,7 +98,10 @@ class exact_diffusion(Part):
 
 def _by_step_size(coupling: float, row: Mapping[str, Any], samples: float | None) -> float:
     """Divided by eta."""
-    return coupling / float(row["eta"])
+    eta = row["eta"]
+    known = isinstance(eta, Real)
+    require(known, f"alpha and kappa are tuned as parts of 1/eta, and eta = {eta} is no number: give both")
+    return coupling / float(eta)
 
 
 @dataclass(frozen=True)

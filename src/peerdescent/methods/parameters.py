@@ -56,6 +56,8 @@ class Parameter:
     high: float = math.inf
     above: bool = False
     """Whether `low` itself is excluded."""
+    below: bool = False
+    """Whether `high` itself is."""
     optional: bool = False
     """Whether None is allowed."""
     choices: tuple[Any, ...] = ()
@@ -103,7 +105,7 @@ class Parameter:
         if self.is_whole:
             return f"a whole number of at least {self.low:g}{none}"
         if -math.inf < self.low and self.high < math.inf:
-            return f"in {'(' if self.above else '['}{self.low:g}, {self.high:g}]{none}"
+            return f"in {'(' if self.above else '['}{self.low:g}, {self.high:g}{')' if self.below else ']'}{none}"
         if self.low == 0:
             return f"a {'positive' if self.above else 'non-negative'} finite number{none}"
         if self.low > -math.inf:
@@ -129,8 +131,16 @@ class Parameter:
         """
         if isinstance(value, Schedule) and all(map(is_known, value.numbers.values())):
             for t in (0, 1, 10, 1000, 10**6):
-                now = float(value(t))  # a schedule may end at the lower end, where the method stands still
-                require(self.low <= now <= self.high, f"{name} = {value} is {now:g} at t = {t}: must be {self.range}")
+                try:
+                    now = float(value(t))
+                except (ArithmeticError, TypeError) as error:
+                    text = f"{name} = {value} has no value at t = {t} ({error}): give another schedule"
+                    raise ValueError(text) from None
+                # It may end at the lower end, where the method stands still, and grow beyond all numbers in the end.
+                good = self.low <= now <= self.high and (math.isfinite(now) or t > 10)
+                require(good, f"{name} = {value} is {now:g} at t = {t}: must be {self.range}")
+        if self.kind == Kind.compressor and isinstance(value, type):
+            raise ValueError(f"{name} = {value.__name__}: give a compressor, as in {value.__name__}()")
         if not is_known(value) or (value is None and self.optional):
             return
         if self.kind == Kind.switch:
@@ -144,7 +154,8 @@ class Parameter:
             require(whole(name, value, int(self.low)) < 2**31, f"{name} = {value}: must be below 2^31")
         else:
             real = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-            inside = real and self.low <= value <= self.high and not (self.above and value == self.low)
+            inside = real and self.low <= value <= self.high
+            inside = inside and not (self.above and value == self.low) and not (self.below and value == self.high)
             must = "lie " if self.range.startswith("in ") else "be "
             require(inside, f"{name} = {value}: must {must}{self.range}{f' ({self.note})' if self.note else ''}")
 
@@ -179,6 +190,7 @@ def number(
     low: float = -math.inf,
     high: float = math.inf,
     above: bool = False,
+    below: bool = False,
     note: str = "",
     tuned: Mapping[str, tuple[float, ...]] | None = None,
     scaled: Scale | None = None,
@@ -190,6 +202,7 @@ def number(
         low: The smallest value; with `above`, values lie above it.
         high: The largest value.
         above: Whether `low` itself is excluded.
+        below: Whether `high` itself is.
         note: What the ends of the range mean, for error messages.
         tuned: The values that `tune` tries, by grid: "paper", "medium", "small". By default it is not tuned.
         scaled: Maps a value of a grid to the value that is run, if they differ.
@@ -198,7 +211,15 @@ def number(
         A dataclass field.
     """
     return _declared(
-        Kind.number, default, low=low, high=high, above=above, note=note, tuned=dict(tuned or {}), scaled=scaled
+        Kind.number,
+        default,
+        low=low,
+        high=high,
+        above=above,
+        below=below,
+        note=note,
+        tuned=dict(tuned or {}),
+        scaled=scaled,
     )
 
 

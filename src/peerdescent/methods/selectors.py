@@ -36,8 +36,9 @@ def parse(selector: str) -> Method:
             require(
                 given == settled[key], f"{key} = {given}: {name} has {settled[key]}; compose estimator*fusion instead"
             )
+        inner = {key: values.pop(key) for key in [*values] if "." in key}  # numbers of schedules, as alpha.scale
         _check_names(name, values, known)
-        return build(**values)
+        return build(**values).replace(**inner)
     left, _, right = (part.strip() for part in name.partition("*"))
     if left not in ESTIMATORS:
         raise unknown("estimator", left, ESTIMATORS)

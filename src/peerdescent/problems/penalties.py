@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from peerdescent.errors import require
@@ -44,8 +45,12 @@ class Penalty:
 
     def _norms(self, x: Any) -> Any:
         """The norms of all groups (..., groups)."""
-        members = np.eye(1 + max(self.groups), dtype=x.dtype)[np.array(self.groups)]
-        return ((x * x) @ members) ** 0.5
+        groups, squares = np.array(self.groups), x * x
+        if isinstance(x, np.ndarray):
+            order = np.argsort(groups, stable=True)
+            starts = np.searchsorted(groups[order], np.arange(1 + groups.max()))
+            return np.add.reduceat(squares[..., order], starts, axis=-1) ** 0.5
+        return jnp.zeros((*x.shape[:-1], 1 + groups.max()), x.dtype).at[..., groups].add(squares) ** 0.5
 
     @property
     def _weights(self) -> np.ndarray:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from peerdescent.compressors import Compressor, check_fields, check_messages
+from peerdescent.digests import is_library
 from peerdescent.engines.outline import outline
 from peerdescent.errors import require, whole
 from peerdescent.methods.contract import Method
@@ -38,6 +40,10 @@ def check(method: Method, problem: Problem, network: Network) -> None:
         f"{method.name} takes no proximal steps, so it would leave out the non-smooth term of {problem.name}: use "
         f"{_those(lambda one: 'prox' in outline(one).verbs)}, or the smooth problem",
     )
+    for operator in [value for value in method.parameters.values() if isinstance(value, Compressor)]:
+        if not is_library(type(operator)):
+            check_fields(operator)
+            check_messages(operator, problem.dimension)
     check_network(method, network)
 
 
@@ -65,6 +71,12 @@ def check_network(method: Method, network: Network) -> None:
         )
         twice = [str(fault) for fault in network.faults if fault.size(1, 1) is not None]
         require(not twice, f"{method.name} compresses what it mixes, and {', '.join(twice)} would again: leave it out")
+        losing = [str(fault) for fault in network.faults if fault.moments != (1.0, 1.0) or fault.awake < 1]
+        require(
+            not losing,
+            f"{method.name} keeps what neighbours were told, and with {', '.join(losing)} some would never hear it: "
+            "use links without it, or a method that sends whole vectors",
+        )
     require(
         network.pushed is None or not needs.doubly_stochastic,
         f"{method.name} needs a doubly stochastic W; {network.name} has push-pull weights: "

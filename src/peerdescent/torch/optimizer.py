@@ -434,7 +434,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         sizes = {value.numel() for value in held.values() if isinstance(value, Tensor)}
         p = sum(p.numel() for p in self.flat.trained)
         require(
-            sizes <= {p},
+            sizes <= {1, p},
             f"the state is of {_listed(dict.fromkeys(sizes))} parameters, and the model has {p} to train: load "
             "the state of this model",
         )
