@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
 import pandas as pd
 
 from peerdescent import figures
@@ -18,7 +19,7 @@ from peerdescent.runs.bands import add_gap, band
 from peerdescent.runs.checks import check
 from peerdescent.runs.statistics import deviation, mean
 from peerdescent.runs.store import Store, key_of
-from peerdescent.runs.trace import Status, Trace
+from peerdescent.runs.trace import Status
 from peerdescent.studies.paper import How, Study, Work, begin, smallest
 from peerdescent.sweeps.grids import tuning_grid
 
@@ -39,8 +40,8 @@ def zoo(
 ) -> Study:
     """Every named method on the paper's exponential graph: tuned over the grid it declares, then run with three seeds.
 
-    All have the same budget of gradients. Methods that compress have their default compressor, top-k(0.1). Methods
-    that cannot run here are left out, with a note.
+    All have the same budget of gradients; where a coin takes a run over it, its records are read at the budget. Methods
+    that compress have their default compressor, top-k(0.1). Methods that cannot run here are left out, with a note.
 
     The folder gets zoo.csv (how each method ends), curves.csv (means over seeds), a figure for each method, which shows
     it in front of all others, and all.png. Methods of earlier calls with the same folder are kept, so that several
@@ -81,8 +82,10 @@ def zoo(
     }  # fmt: skip
     ends, points = Store(work.folder, "zoo", about, ["line"]), Store(work.folder, "curves", about, ["line", "point"])
     for name, own in traces.items():
-        ends.add(_end(name, selectors[name], own, problem, best, size.grid))
-        for row in _curve(name, own, best):
+        tables = [_within(trace.table, size.length) for trace in own]
+        diverged = sum(trace.status == Status.diverged for trace in own)
+        ends.add(_end(name, selectors[name], tables, diverged, problem, best, size.grid))
+        for row in _curve(name, tables, best):
             points.add(row)
     order = list(METHODS)
     ends.save(key_of([name]) for name in order)
@@ -92,23 +95,37 @@ def zoo(
     return Study(pd.read_csv(work.folder / "zoo.csv"), traces, best, work.folder)
 
 
-def _end(name: str, selector: str, traces: Sequence[Trace], problem: Problem, best: float, grid: str) -> dict[str, Any]:
+def _within(table: pd.DataFrame, epochs: float) -> pd.DataFrame:
+    """A run up to its budget, at which its records are interpolated; where a coin decides, a run may go over it.
+
+    >>> _within(pd.DataFrame({"epoch": [0, 2, 4], "loss": [9, 5, 1], "rounds": 0, "bytes": 0}), 3.0)["loss"].tolist()
+    [9.0, 5.0, 3.0]
+    """
+    table = table[["epoch", "loss", "rounds", "bytes"]]
+    if not table["epoch"].iloc[-1] > epochs:
+        return table
+    end = {column: [float(np.interp(epochs, table["epoch"], table[column]))] for column in table}
+    return pd.concat([table[table["epoch"] < epochs], pd.DataFrame(end)], ignore_index=True)
+
+
+def _end(
+    name: str, selector: str, tables: Sequence[pd.DataFrame], diverged: int, problem: Problem, best: float, grid: str
+) -> dict[str, Any]:
     """The row of a method in zoo.csv: what it was tuned to, and where its runs end."""
-    last = [trace.table.iloc[-1] for trace in traces]
+    last = [table.iloc[-1] for table in tables]
     gaps = [row["loss"] - best for row in last]
-    diverged = sum(trace.status == Status.diverged for trace in traces)
     row: dict[str, Any] = {
         "line": name, "purpose": METHODS[name].purpose, "method": selector,
-        "settings": len(tuning_grid(name, problem.samples, grid)), "seeds": len(traces), "diverged": diverged,
+        "settings": len(tuning_grid(name, problem.samples, grid)), "seeds": len(tables), "diverged": diverged,
         "gap": float("nan") if diverged else float(mean(gaps)),
         "deviation": float("nan") if diverged else float(deviation(gaps)),
     }  # fmt: skip
     return row | {column: float(mean([one[column] for one in last])) for column in ("epoch", "rounds", "bytes")}
 
 
-def _curve(name: str, traces: Sequence[Trace], best: float) -> list[dict[str, Any]]:
+def _curve(name: str, tables: Sequence[pd.DataFrame], best: float) -> list[dict[str, Any]]:
     """The rows of a method in curves.csv: the mean gap over seeds at common epochs, and its range."""
-    tables = [add_gap(trace.table, best) for trace in traces]
+    tables = [add_gap(table, best) for table in tables]
     gaps = band(tables, "epoch", "gap")
     costs = {column: band(tables, "epoch", column).mean for column in ("rounds", "bytes")}
     step = max(1, -(-(len(gaps.x) - 1) // POINTS))
