@@ -1,4 +1,7 @@
-"""Properties of every pair of estimator and fusion, on every problem and at least three networks."""
+"""Properties of every pair of estimator and fusion, each on one problem and one network.
+
+These rotate over the pairs, so that every estimator and every fusion meets all problems and at least three networks.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +51,17 @@ def cells():
         for k, fusion in enumerate(FUSIONS):
             names = [name for name in PROBLEMS if (estimator, name) != ("svrg", "streaming")]
             yield estimator, fusion, names[(j + k) % len(names)], networks(fusion)[(j + k) % 3]
+
+
+def test_every_part_meets_all_problems_and_three_networks():
+    pairs = list(cells())
+    assert len(pairs) == len(ESTIMATORS) * len(FUSIONS)
+    for place, parts in enumerate((ESTIMATORS, FUSIONS)):
+        for part in parts:
+            own = [pair for pair in pairs if pair[place] == part]
+            lacking = {"streaming"} if part == "svrg" else set()  # a stream has no exact gradients
+            assert {problem for *_, problem, _ in own} == {*PROBLEMS} - lacking, part
+            assert len({network for *_, network in own}) >= 3, part
 
 
 def cell(estimator, fusion):
