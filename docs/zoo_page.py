@@ -46,6 +46,9 @@ PIECES = {
     "mark": r"[\\*<>\[\]|]",  # which Markdown would read as its own
 }
 """What is printed otherwise than docstrings have it."""
+WHO = r"[A-Z][\w-]+(?:(?:, | and )[A-Z][\w-]+)*(?: et al\.)? \d{4}"
+CITED = re.compile(rf"(?:^|(?<=\. )){WHO}(?:; {WHO})*\.$")
+"""A sentence of names and years only, at the end of a text."""
 PIECE = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in PIECES.items()))
 
 
@@ -142,8 +145,8 @@ def average(method: Method, samples: float = SAMPLES) -> tuple[float, float, flo
 def _iteration(first: Formula, later: Formula, unit: str) -> str:
     """The cost of an iteration in words, with that of iteration 0 if it differs."""
     words, start = later.text(_symbol), first.text(_symbol)
-    shown = words.replace(" every ", f" {unit} every ").replace(" with ", f" {unit} with ") if later.branches else ""
-    shown = shown or f"{words} {unit if words != '1' else unit.rstrip('s')}"
+    shown = re.sub("(?= every | with )" if later.branches else "$", f" {unit}", words)
+    shown = re.sub(rf"(?<!\S)1 {unit}", f"1 {unit.removesuffix('s')}", shown)
     if later.branches:
         shown += f" ({later.expected(_symbol)} on average)".replace(" - ", " − ")
     return shown if start == words else f"{shown}, {start} in iteration 0"
@@ -246,10 +249,11 @@ def _overview(entries: dict[str, Entry]) -> str:
 
 def method_section(name: str, entry: Entry) -> str:
     """The section of one method."""
-    method, (first, _) = entry.build(), _documented(entry.build)
+    method, (first, rest) = entry.build(), _documented(entry.build)
+    about = f"{first} {CITED.sub('', rest)}".strip()  # the citation follows
     settled = {key: value for key, value in method.parameters.items() if key not in entry.parameters}
     fixed = ", ".join(_code(f"{key}={value}") for key, value in settled.items())
-    lines = [f"### `{name}`", f"{typeset(first)} *{typeset(entry.citation)}.*"]
+    lines = [f"### `{name}`", f"{typeset(about)} *{typeset(entry.citation)}.*"]
     items = [f"**Estimate** {_part(method.parts[0])}", f"**Step** {_part(method.parts[1])}"] if method.parts else []
     items += [f"**Fixed here**: {fixed}."] if fixed else []
     items += [f"**Needs** of W: {needs_of(method.needs)}." + _sentence(_besides(method, entry.parameters))]
@@ -360,7 +364,7 @@ def compressors() -> str:
         fields = ", ".join(field.name for field in dataclasses.fields(kind))
         one = examples.get(name)
         size = f"{one.size(ENTRIES, ITEM)} by `{one}`" if one else ""
-        bytes_of = _whole(kind.size)
+        bytes_of = re.sub(r"(?<![\w'])s(?!\w)", "w", _whole(kind.size))  # beside it, s are the levels of quantize
         rows.append(_row([_code(f"{name}({fields})" if fields else name), _whole(kind), bytes_of, size]))
     return "\n".join(rows)
 

@@ -100,6 +100,30 @@ def test_a_method_that_is_registered_appears(zoo, monkeypatch):
     assert "8 × 16 = 128 methods, of which 30 have names." in page
 
 
+def test_what_a_method_is_close_to_is_on_the_page(page):
+    found = {name: text.splitlines()[2] for name, text in sections(page).items()}
+    differ = "Nazari et al. 2019 mix before the step, and take a maximum of squares. *Lin et al. 2021 (their code);"
+    assert differ in found["d-adam"]
+    assert "DEAREST is close to it, with several rounds a mix. *Luo & Ye 2022; Li et al. 2021.*" in found["gt-page"]
+    assert found["beer"].endswith("error feedback. *Zhao et al. 2022.*"), "a citation is not repeated"
+    assert "See also Gao et al. 2023. *Huang et al. 2024" in found["gt-momentum"]
+
+
+def test_costs_are_counted_in_one_and_many(page):
+    assert not re.findall(r"(?<!\S)1 (?:rounds|gradients)", page)
+    assert "1 round every `interval` iterations (1 / `interval` on average)" in sections(page)["led"]
+    assert "1 round with probability `probability`" in sections(page)["proxskip"]
+    assert "2 rounds every `interval` iterations" in sections(page)["k-gt"]
+
+
+def test_a_letter_means_one_thing_among_compressors(page):
+    table = page.partition("## Compressors")[2].partition("One of your own")[0]
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(peer.compressors.COMPRESSORS)
+    assert not [row[2] for row in rows if re.search(r"\bs\b", row[2])]
+    assert "p entries of w bytes" in " ".join(table.split())
+
+
 class Counting:
     """The verbs on vectors of one number, which count what they are asked for. A coin falls once in 1/p iterations."""
 
