@@ -1,4 +1,4 @@
-"""Engines: each implements the six verbs that a method uses, for a simulation, a GPU or several processes."""
+"""Engines: each implements the eleven verbs that a method uses, for a simulation, a GPU or several processes."""
 
 import lazy_loader
 
