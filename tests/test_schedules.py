@@ -184,3 +184,9 @@ def test_schedules_of_optax():
     np.testing.assert_allclose(ends["decay"], same.x, rtol=1e-5)
     assert np.abs(ends["decay"] - ends["other decay"]).max() > 1e-4
     assert np.abs(ends["decay"] - ends["warm"]).max() > 1e-4
+
+
+def test_functions_that_jax_cannot_trace_are_refused():
+    for bad in (lambda t: 0.4 if t < 5 else 0.1, lambda t: float(np.exp(-t)) + 0.1):
+        with pytest.raises(ValueError, match=r"is no function of t that JAX can trace .*: use jax.numpy"):
+            peer.run(gt_dsgd(bad), small_logistic(), RING, steps=3)

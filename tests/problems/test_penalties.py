@@ -142,3 +142,24 @@ def test_what_is_not_found_or_is_there_already_is_refused():
         peer.problems.composite(group, l1=0.1)
     with pytest.raises(ValueError, match="a box without 0"):
         peer.problems.optimum(peer.problems.composite(small_logistic(), l1=0.1, box=(0.5, 1)))
+
+
+def test_the_default_start_lies_in_the_box():
+    problem = peer.problems.composite(small_logistic(), box=(1.0, 2.0))
+    assert np.array_equal(problem.start, np.ones(problem.dimension))
+    assert peer.problems.composite(small_logistic(), box=(-1.0, 2.0)).start is small_logistic().start
+
+
+@pytest.mark.parametrize("given", [{"box": 1}, {"group": np.arange(5)}, {"box": (1, 2, 3)}])
+def test_halves_of_pairs_are_refused(given):
+    with pytest.raises(ValueError, match=r"give \((low, high|strength, numbers)\)"):
+        peer.problems.composite(small_logistic(), **given)
+
+
+def test_norms_of_groups_are_those_of_their_entries():
+    """In NumPy and JAX, for groups in any order."""
+    penalty = Penalty(group=0.7, groups=(2, 0, 1, 0, 2, 2))
+    x = np.random.default_rng(0).normal(size=(3, 6))
+    expected = np.stack([np.linalg.norm(x[:, [g == k for g in penalty.groups]], axis=1) for k in range(3)], axis=1)
+    for own in (x, jnp.asarray(x)):
+        np.testing.assert_allclose(penalty._norms(own), expected, rtol=1e-6)

@@ -238,12 +238,16 @@ class Recorder:
         """Record both branches."""
         if isinstance(period, float):
             raise TypeError(f"it has a period of {period}: declare it with count(...), and give a whole number")
+        if isinstance(period, int) and period < 1:
+            raise TypeError(f"it has a period of {period}: give at least 1")
         if phase:
             self.verbs.add("phase")
         return self._either(Every(period, phase), then, otherwise)
 
     def chance(self, probability: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Record both branches."""
+        if isinstance(probability, int | float) and not 0 <= probability <= 1:
+            raise TypeError(f"it has a chance of {probability}: give a probability, in [0, 1]")
         self.verbs.add("chance")
         return self._either(Chance(probability, self.calls.take("coin")), then, otherwise)
 

@@ -88,6 +88,8 @@ def composite(
     """
     require(problem.penalty is None, f"{problem.name} has a non-smooth term already: give the smooth problem")
     _check_strength("l1", l1)
+    for name, pair, form in (("group", group, "(strength, numbers)"), ("box", box, "(low, high)")):
+        require(pair is None or (isinstance(pair, tuple | list) and len(pair) == 2), f"{name} = {pair}: give {form}")
     strength, groups = (0.0, ()) if group is None else group
     _check_strength("the strength of group", strength)
     numbers = np.asarray(groups)
@@ -104,7 +106,10 @@ def composite(
     require(bool(l1 or strength or box), "a composite problem without a non-smooth term: give l1, group or box")
     penalty = Penalty(float(l1), float(strength), tuple(numbers.tolist()), float(low), float(high))
     about = {**problem.about, "penalty": repr(penalty)} if problem.about else {}
-    return replace(problem, penalty=penalty, about=about)
+    start = np.zeros(problem.dimension) if problem.start is None else problem.start
+    inside = start.clip(penalty.low, penalty.high)  # the default start is a point where h is finite
+    moved = not np.array_equal(inside, start)
+    return replace(problem, penalty=penalty, about=about, start=inside if moved else problem.start)
 
 
 def _check_strength(name: str, value: Any) -> None:

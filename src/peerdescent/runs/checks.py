@@ -7,6 +7,8 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from peerdescent.compressors import Compressor, check_fields, check_messages
@@ -40,6 +42,13 @@ def check(method: Method, problem: Problem, network: Network) -> None:
         f"{method.name} takes no proximal steps, so it would leave out the non-smooth term of {problem.name}: use "
         f"{_those(lambda one: 'prox' in outline(one).verbs)}, or the smooth problem",
     )
+    for name, schedule in method.schedules.items():
+        try:
+            jax.eval_shape(schedule, jnp.int32(0))
+        except Exception as error:
+            reason = str(error).partition("\n")[0]
+            text = f"{name} = {schedule} is no function of t that JAX can trace ({reason})"
+            raise ValueError(f"{text}: use jax.numpy, and where for if") from None
     for operator in [value for value in method.parameters.values() if isinstance(value, Compressor)]:
         if not is_library(type(operator)):
             check_fields(operator)
