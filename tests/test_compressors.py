@@ -216,3 +216,21 @@ def test_methods_that_compress_refuse_links_that_lose_messages(fault):
     network = peer.Network(peer.topology.ring(6), faults=[faults[fault]])
     with pytest.raises(ValueError, match=f"beer keeps what neighbours were told, and with {fault}=.* never hear it"):
         peer.run(peer.methods.beer(), small_logistic(), network, steps=3)
+
+
+@pytest.mark.parametrize("entries", [1, 2, 17, 300])
+def test_random_entries_are_those_of_the_message(entries):
+    """Applied without sorting, in NumPy and JAX, and encoded by places."""
+    x = np.random.default_rng(1).normal(size=(3, entries))
+    for fraction in (0.01, 0.3, 1.0):
+        operator, nodes = random_k(fraction), np.arange(3)
+        draw = source(np, 5, 2, COMPRESSION, 1).of(nodes)
+        applied = operator.apply(x, draw)
+        kept = np.take_along_axis(np.zeros_like(x), operator.places(x, draw), axis=-1)
+        assert (applied != 0).sum() == 3 * operator.kept(entries) == kept.size
+        for k in nodes:
+            own = source(np, 5, 2, COMPRESSION, 1).of(nodes[k : k + 1])
+            assert np.array_equal(operator.decode(operator.encode(x[k], own), entries, x.dtype, own), applied[k])
+        with jax.enable_x64(True):
+            again = operator.apply(jnp.asarray(x), source(jnp, 5, 2, COMPRESSION, 1).of(jnp.asarray(nodes)))
+            assert np.array_equal(again, applied)

@@ -163,6 +163,17 @@ class random_k(_Some):
         places = _largest(draw.xp, words, self.kept(x.shape[-1]))
         return places.reshape(places.shape[0], *[1] * (x.ndim - 2), places.shape[1])
 
+    def apply(self, x: Any, draw: Draw) -> Any:
+        """The entries at these places, which are found without sorting, since JAX sorts words slowly."""
+        xp, count, words = draw.xp, self.kept(x.shape[-1]), draw.words(x.shape[-1])
+        least = xp.zeros_like(words[..., :1])  # bit by bit, the largest word that `count` of them reach
+        for bit in reversed(range(32)):
+            more = least | np.uint32(1 << bit)
+            least = xp.where((words >= more).sum(axis=-1, keepdims=True) >= count, more, least)
+        equal, left = words == least, count - (words > least).sum(axis=-1, keepdims=True)
+        chosen = (words > least) | (equal & (xp.cumsum(equal, axis=-1) <= left))
+        return xp.where(chosen.reshape(len(x), *[1] * (x.ndim - 2), x.shape[-1]), x, 0)
+
     def encode(self, x: np.ndarray, draw: Draw) -> Bytes:
         """The entries, in the order of their drawing."""
         return _bytes(x[self.places(x[None], draw)[0]])
