@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from peerdescent.runs.bands import HORIZONTAL, VERTICAL, add_gap, band, quantities
-from peerdescent.runs.metrics import METRICS, Metric
+from peerdescent.runs.metrics import METRICS, NONZEROS, Metric
 
 
 def table(x, y):
@@ -62,3 +62,11 @@ def test_quantities_of_a_user_come_last_and_as_described():
     assert list(found) == [*VERTICAL, "accuracy", "cost"]
     assert found["accuracy"] is about
     assert (found["cost"].label, found["cost"].title, found["cost"].log) == ("cost", "cost", False)
+
+
+def test_composite_problems_have_labels_of_their_own():
+    """The norm is that of the proximal mapping there; a user's metric of the same name changes nothing."""
+    composite = quantities(["nonzeros"], [NONZEROS])
+    assert composite["grad_norm"].title == "norm of the proximal mapping at x̄"
+    assert composite["consensus"] == VERTICAL["consensus"]
+    assert quantities(["nonzeros"], [Metric("nonzeros")])["grad_norm"] == VERTICAL["grad_norm"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -11,7 +11,7 @@ import pandas as pd
 
 from peerdescent.runs import statistics
 from peerdescent.runs.axes import UP, Across
-from peerdescent.runs.metrics import METRICS, Metric
+from peerdescent.runs.metrics import METRICS, NONZEROS, Metric
 
 GAP = Metric("gap", r"optimality gap $F(\bar{x})-F^*$", "gap F(x̄) − F*", log=True)
 """The loss minus the optimum; `add_gap` computes it if an optimum is known."""
@@ -19,6 +19,14 @@ HORIZONTAL = {name: METRICS[name] for name in get_args(Across)}
 """The metrics for the horizontal axis."""
 VERTICAL = {name: {**METRICS, "gap": GAP}[name] for name in UP}
 """The metrics for the vertical axis. They fall in a successful run; a user's own metrics may rise."""
+
+COMPOSITE = {
+    "loss": (r"loss $F(\bar{x})+h(\bar{x})$", "loss F(x̄) + h(x̄)"),
+    "gap": (r"optimality gap of $F+h$", "gap of F + h"),
+    "grad_norm": (r"norm of the proximal mapping at $\bar{x}$", "norm of the proximal mapping at x̄"),
+    "stationarity": (r"mean squared proximal mapping at $x^i$", "mean squared proximal mapping at xⁱ"),
+}
+"""What these metrics are of composite problems, as a label and in plain text."""
 
 
 def quantities(columns: Iterable[str], described: Iterable[Metric] = ()) -> dict[str, Metric]:
@@ -31,7 +39,9 @@ def quantities(columns: Iterable[str], described: Iterable[Metric] = ()) -> dict
     """
     known = {metric.name: metric for metric in described}
     own = [name for name in dict.fromkeys(columns) if name not in METRICS and name not in VERTICAL]
-    return VERTICAL | {name: known.get(name, Metric(name, name.replace("$", r"\$"))) for name in own}
+    other = COMPOSITE if known.get(NONZEROS.name) == NONZEROS else {}
+    fixed = {name: replace(VERTICAL[name], label=label, title=title) for name, (label, title) in other.items()}
+    return VERTICAL | fixed | {name: known.get(name, Metric(name, name.replace("$", r"\$"))) for name in own}
 
 
 def add_gap(table: pd.DataFrame, optimum: float) -> pd.DataFrame:
