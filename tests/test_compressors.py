@@ -11,6 +11,7 @@ import pytest
 
 import peerdescent as peer
 from peerdescent.compressors import COMPRESSORS, Compressor, identity, parse, quantize, random_k, sign, top_k
+from peerdescent.engines.fleet import Fleet, Member
 from peerdescent.threefry import COMPRESSION, source
 from small import assert_close, coins, compiled, small_logistic
 
@@ -234,3 +235,67 @@ def test_random_entries_are_those_of_the_message(entries):
         with jax.enable_x64(True):
             again = operator.apply(jnp.asarray(x), source(jnp, 5, 2, COMPRESSION, 1).of(jnp.asarray(nodes)))
             assert np.array_equal(again, applied)
+
+
+FACTOR = 1.0
+
+
+@dataclass(frozen=True)
+class times(Compressor):
+    """What it does depends on a value around it."""
+
+    def apply(self, x, draw):
+        return FACTOR * x
+
+    def encode(self, x, draw):
+        return (FACTOR * x).view(np.uint8)
+
+    def decode(self, message, entries, dtype, draw):
+        return message.view(dtype)
+
+    def size(self, entries, item):
+        return entries * item
+
+
+def test_what_a_compressor_reads_now_counts(monkeypatch):
+    problem, ring = small_logistic(), peer.Network(peer.topology.ring(6))
+
+    def run(engine="stacked"):
+        method = peer.methods.choco_sgd(alpha=0.3, compressor=times())
+        return peer.run(method, problem, ring, steps=5, precision=64, engine=engine).x
+
+    first = run()
+    monkeypatch.setitem(globals(), "FACTOR", 0.1)
+    assert np.abs(run() - first).max() > 1e-3
+    assert_close(run(), run("debug"))
+
+
+@dataclass(frozen=True)
+class flipped(identity):
+    """It draws in a shape that does not fit configurations."""
+
+    def apply(self, x, draw):
+        return draw.xp.where(draw.uniform(x.shape[-1], x.dtype) < 0.5, x, 0 * x)
+
+
+@dataclass(frozen=True)
+class another(identity):
+    """It has the name of another."""
+
+
+another.__name__ = "sign"
+
+
+def test_sweeps_take_compressors_for_what_they_are():
+    problem, ring = small_logistic(), peer.Network(peer.topology.ring(6))
+    operator = flipped()
+    with pytest.raises(ValueError, match=r"makes vectors of shape \(6, 6, 5\) of \(6, 1, 5\): keep it"):
+        fleet_of(problem, ring, peer.methods.choco_sgd(compressor=operator))
+    with pytest.raises(ValueError, match="is not read as the same again; give it a name of its own"):
+        peer.sweep(peer.methods.choco_sgd, {"alpha": [0.1], "compressor": [another()]}, problem, ring, steps=5)
+
+
+def fleet_of(problem, network, method):
+    x0 = np.zeros((network.n, problem.dimension), np.float32)
+    fleet = Fleet([Member(method, 0, (2,))], problem, network, x0, np.dtype("float32"))
+    return next(iter(fleet.follow(np.array([[0]]), np.ones(1, dtype=bool))))

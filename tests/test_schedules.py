@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from peerdescent.engines import debug
 from peerdescent.runs.costs import Costs
 from peerdescent.schedules import (
     SCHEDULES,
+    Schedule,
     constant,
     cosine,
     formula,
@@ -190,3 +192,42 @@ def test_functions_that_jax_cannot_trace_are_refused():
     for bad in (lambda t: 0.4 if t < 5 else 0.1, lambda t: float(np.exp(-t)) + 0.1):
         with pytest.raises(ValueError, match=r"is no function of t that JAX can trace .*: use jax.numpy"):
             peer.run(gt_dsgd(bad), small_logistic(), RING, steps=3)
+
+
+SCALE = 0.1
+
+
+def scaled(t):
+    return SCALE / (t + 1.0)
+
+
+def test_what_a_function_reads_now_counts(monkeypatch):
+    problem = small_logistic()
+    first = peer.run(gt_dsgd(scaled), problem, RING, steps=10, precision=64)
+    monkeypatch.setitem(globals(), "SCALE", 0.001)
+    second = peer.run(gt_dsgd(scaled), problem, RING, steps=10, precision=64)
+    assert_close(second.x, peer.run(gt_dsgd(scaled), problem, RING, steps=10, precision=64, engine="debug").x)
+    assert np.abs(second.x - first.x).max() > 1e-4
+    with pytest.raises(ValueError, match="cannot resume: computes is"):
+        peer.run(gt_dsgd(scaled), problem, RING, steps=20, precision=64, resume=first)
+
+
+def test_a_users_schedule_is_known_by_its_text(tmp_path):
+    def ramp(factor):
+        @dataclass(frozen=True)
+        class ramp(Schedule):
+            def factor(self, t):
+                return factor / (t + 1.0)
+
+        return ramp()
+
+    problem = small_logistic()
+    first = peer.run(gt_dsgd(ramp(0.1)), problem, RING, steps=5)
+    with pytest.raises(ValueError, match="cannot resume: computes is"):
+        peer.run(gt_dsgd(ramp(0.5)), problem, RING, steps=10, resume=first)
+    with pytest.raises(ValueError, match="is not read as the same again; give it a name of its own"):
+        peer.sweep("dsgd", {"alpha": [ramp(0.1)]}, problem, RING, steps=5)
+
+
+def test_pieces_are_in_order():
+    assert piecewise([(0, 1.0), (100, 0.1), (50, 0.5)]) == piecewise({0: 1.0, 50: 0.5, 100: 0.1})

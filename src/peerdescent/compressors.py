@@ -50,18 +50,6 @@ class Compressor(ABC):
         return f"{type(self).__name__.replace('_', '-')}({values})"
 
 
-def check_fields(operator: Compressor) -> None:
-    """Refuse a compressor with values that are no fields: two of them would be taken for one."""
-    name, known = type(operator).__name__, {each.name for each in dataclasses.fields(operator)}
-    more = sorted(set(vars(operator)) - known)
-    if more:
-        raise ValueError(f"compressor {name} has {', '.join(more)}, which is no field: make it a frozen dataclass")
-    try:
-        hash(operator)
-    except TypeError as error:
-        raise ValueError(f"compressor {name} has a field that cannot be compared ({error}): give numbers") from None
-
-
 def check_messages(operator: Compressor, entries: int) -> None:
     """Refuse a compressor whose messages are not what it applies, or not of the size that it says."""
     x = np.random.default_rng(0).normal(size=min(entries, 1000))

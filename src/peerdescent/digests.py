@@ -18,6 +18,9 @@ MODELS = {"flax", "equinox", "optax"}
 """Libraries of models. Their layers have contents that count: sizes, functions and weights."""
 LIBRARIES = sys.stdlib_module_names | MODELS | {"jax", "jaxlib", "numpy", "scipy", "pandas", "sklearn", "torch"}
 """Packages whose functions and classes go by their names."""
+KNOWN = LIBRARIES | {"peerdescent"}
+PLAIN = {"argparse", "builtins", "collections", "datetime", "decimal", "fractions", "pathlib", "types", "uuid"}
+"""Modules of Python whose objects are data."""
 
 
 def checksum(*arrays: Any) -> str:
@@ -89,6 +92,8 @@ def _inside(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
         yield from _inside((thing.__func__, thing.__self__), seen)
     elif callable(thing) and hasattr(thing, "__qualname__") and is_library(thing):
         yield f"{thing.__module__}.{thing.__qualname__}"
+        if getattr(thing, "__closure__", None):  # made by a library from values, as a schedule of optax
+            yield from _inside([_content(cell) for cell in thing.__closure__], seen)
     elif isinstance(thing, property | functools.cached_property):
         yield from _inside(getattr(thing, "fget", None) or getattr(thing, "func", None), seen)
     elif hasattr(thing, "__wrapped__"):  # such as what jax.jit returns
@@ -98,8 +103,12 @@ def _inside(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
         names = [name for code in _codes(thing.__code__) for name in code.co_names if name in thing.__globals__]
         yield from _inside((thing.__code__, thing.__defaults__, thing.__kwdefaults__, around), seen)
         for name in dict.fromkeys(names):
+            value = thing.__globals__[name]
             yield name
-            yield from _inside(thing.__globals__[name], seen)
+            yield from _inside(value, seen)
+            if isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] not in KNOWN:
+                used = [one for code in _codes(thing.__code__) for one in code.co_names if hasattr(value, one)]
+                yield from _inside({one: getattr(value, one) for one in dict.fromkeys(used)}, seen)
     elif isinstance(thing, type):
         for kind in thing.__mro__:
             own = {
@@ -119,9 +128,24 @@ def _inside(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
     elif is_dataclass(thing):
         yield from _inside((type(thing), {one.name: getattr(thing, one.name) for one in fields(thing)}), seen)
     else:
-        yield f"{type(thing).__module__}.{type(thing).__qualname__}"
-        if not is_library(type(thing)) or type(thing).__module__.partition(".")[0] in MODELS:
-            yield from _inside((type(thing), vars(thing) if hasattr(thing, "__dict__") else {}), seen)
+        module = type(thing).__module__
+        yield f"{module}.{type(thing).__qualname__}"
+        if not is_library(type(thing)) or module.partition(".")[0] in MODELS:
+            yield from _inside((type(thing), _held(thing)), seen)
+        elif module in PLAIN:
+            held, text = _held(thing), repr(thing)
+            yield from _inside(held or ("" if " at 0x" in text else text), seen)
+
+
+def _held(thing: Any) -> dict[str, Any]:
+    """The attributes of an object, in its dictionary and in slots."""
+    slots = [name for kind in type(thing).__mro__ for name in _names(getattr(kind, "__slots__", ()))]
+    own = {name: getattr(thing, name) for name in slots if not name.startswith("__") and hasattr(thing, name)}
+    return {**own, **getattr(thing, "__dict__", {})}
+
+
+def _names(slots: Any) -> list[str]:
+    return [slots] if isinstance(slots, str) else list(slots)
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

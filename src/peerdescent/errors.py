@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import math
 import os
@@ -80,3 +81,14 @@ class NotFinite(ArithmeticError):
 
 class PeerLost(ConnectionError):
     """Another process has ended or does not answer. The message has its rank and the step."""
+
+
+def check_fields(thing: Any, kind: str) -> None:
+    """Refuse an object of a user's class with values that are no fields: two of them would be taken for one."""
+    name, known = type(thing).__name__, {each.name for each in dataclasses.fields(thing)}
+    more = sorted(set(vars(thing)) - known)
+    require(not more, f"{kind} {name} has {', '.join(more)}, which is no field: make it a frozen dataclass")
+    try:
+        hash(thing)
+    except TypeError as error:
+        raise ValueError(f"{kind} {name} has a field that cannot be compared ({error}): give numbers") from None

@@ -165,7 +165,7 @@ class piecewise(Schedule):
     pieces: Any = dataclasses.field(metadata=STATIC)
 
     def __post_init__(self) -> None:
-        pieces = tuple(sorted(self.pieces.items())) if isinstance(self.pieces, Mapping) else tuple(self.pieces)
+        pieces = tuple(sorted(self.pieces.items() if isinstance(self.pieces, Mapping) else self.pieces))
         whole = all(isinstance(step, int) and isinstance(value, Real) for step, value in pieces)
         good = bool(pieces) and whole and pieces[0][0] == 0 and len({step for step, _ in pieces}) == len(pieces)
         require(good, f"pieces of piecewise = {self.pieces!r}: give numbers by steps, from step 0 on, as {{0: 1.0}}")

@@ -277,6 +277,11 @@ def test_compare_keeps_what_was_finished_before_a_compilation(peer, monkeypatch,
     assert Path("c/comparison.png").exists() == bool(finished)
 
 
+def test_formulas_that_look_alike_have_folders_of_their_own():
+    alike = _slugs(["dsgd[alpha=0.5/(t+10)^2]", "dsgd[alpha=0.5/(t+10)/2]", "dsgd[alpha=0.5]"])
+    assert len(set(alike)) == 3, alike
+
+
 def test_slugs_are_unique_names_of_folders():
     assert _slugs(["dsgd[alpha=1]", "gt-hsgd"]) == ["dsgd", "gt-hsgd"]
     assert _slugs(["hybrid*tracking[beta=1e-2]", "hybrid * tracking"]) == [

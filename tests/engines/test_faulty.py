@@ -253,3 +253,12 @@ def test_random_graphs_refuse_methods_for_static_ones(problem):
         ValueError, match="d2 needs weights that do not change; random-matching is drawn in every round"
     ):
         run(peer.methods.d2(), problem, NETWORKS["matching"])
+
+
+@pytest.mark.parametrize("precision", [32, 64])
+def test_engines_compute_in_the_precision_of_the_run(precision, problem):
+    """Also where a round adds noise of 0."""
+    for engine in ("debug", "stacked"):
+        for network in (peer.Network(RING), NETWORKS["noise"]):
+            found = peer.run(DSGD, problem, network, steps=3, engine=engine, precision=precision, record=1)
+            assert found.x.dtype == np.dtype(f"float{precision}")

@@ -330,3 +330,12 @@ def test_texts():
 def test_bad_input(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_faults_whose_values_are_no_fields_are_refused():
+    class flaky(peer.faults.Fault):
+        def __init__(self, probability):
+            object.__setattr__(self, "probability", probability)
+
+    with pytest.raises(ValueError, match="fault flaky has probability, which is no field: make it a frozen dataclass"):
+        peer.Network(peer.topology.ring(4), faults=[flaky(0.1)])

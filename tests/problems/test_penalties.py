@@ -163,3 +163,10 @@ def test_norms_of_groups_are_those_of_their_entries():
     expected = np.stack([np.linalg.norm(x[:, [g == k for g in penalty.groups]], axis=1) for k in range(3)], axis=1)
     for own in (x, jnp.asarray(x)):
         np.testing.assert_allclose(penalty._norms(own), expected, rtol=1e-6)
+
+
+def test_groups_of_tiny_entries_become_zeros():
+    """Their squares are 0 in single precision."""
+    penalty = Penalty(group=0.1, groups=(0, 0, 1))
+    for x in (np.array([1e-25, 1e-25, 1.0], np.float32), jnp.array([1e-25, 1e-25, 1.0], jnp.float32)):
+        assert np.asarray(penalty.prox(x, 1.0))[:2].tolist() == [0.0, 0.0]

@@ -311,7 +311,8 @@ def _slugs(selectors: Sequence[str]) -> list[str]:
     """A folder name for each method: the method's name, with its parameters if two methods share the name."""
     full = [re.sub(r"[^\w.=+-]+", "-", selector).strip("-") for selector in selectors]
     names = [re.sub(r"[^\w.=+-]+", "-", selector.partition("[")[0]).strip("-") for selector in selectors]
-    return [name if names.count(name) == 1 else longer for name, longer in zip(names, full, strict=True)]
+    short = [name if names.count(name) == 1 else longer for name, longer in zip(names, full, strict=True)]
+    return [f"{name}-{short[:k].count(name) + 1}" if short[:k].count(name) else name for k, name in enumerate(short)]
 
 
 def _close(trace: Trace, options: Options) -> None:

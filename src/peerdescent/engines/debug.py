@@ -123,7 +123,7 @@ class Turn:
             w = matrix(happens.rounds, happens.weights(number, push)[1], push)
         w = w.astype(x.dtype)
         noise = happens.noise(number, w - np.diag(w.diagonal()), x, nodes)
-        return w, happens.message(number, x, nodes), np.broadcast_to(noise, x.shape)
+        return w, happens.message(number, x, nodes), np.broadcast_to(np.asarray(noise, x.dtype), x.shape)
 
     def _sums(self, stage: str, w: np.ndarray, term: Callable[[int, int], np.ndarray], noise: np.ndarray) -> np.ndarray:
         heard = [np.flatnonzero(row).tolist() for row in w]

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 
 import jax
 
-from peerdescent.compressors import Compressor, check_fields
+from peerdescent.compressors import Compressor
 from peerdescent.digests import fingerprint, is_library
+from peerdescent.errors import check_fields
 from peerdescent.methods.contract import Calls, Method
 from peerdescent.problems.definition import digest
-from peerdescent.schedules import Schedule
+from peerdescent.schedules import Schedule, function
 from peerdescent.threefry import coin
 
 
@@ -106,7 +107,8 @@ class Scheduled(Blank):
         of = getattr(schedule, "of", None)
         numbers = [part for pair in sorted(schedule.numbers.items()) for part in pair]
         fixed = repr([getattr(schedule, name, None) for name in ("text", "pieces", "after")])
-        super().__init__(type(schedule).__name__, fixed, "" if of is None else fingerprint(of), *numbers)
+        kind = "" if is_library(type(schedule)) else fingerprint(type(schedule))
+        super().__init__(type(schedule).__name__, fixed, kind, "" if of is None else fingerprint(of), *numbers)
         self.schedule = schedule
 
 
@@ -219,7 +221,7 @@ class Recorder:
         """Record a compression."""
         if not isinstance(operator, Compressor):
             raise TypeError(f"it compresses with {operator!r}: give a compressor, such as peer.compressors.top_k(0.1)")
-        check_fields(operator)
+        check_fields(operator, "compressor")
         self.verbs.add("compress")
         self.calls.take("compression")
         return Squeezed(x, operator)
@@ -375,8 +377,13 @@ def outline(method: Method) -> Outline:
 
 def code_of(method: Method) -> str:
     """A checksum of a user's own code in a method, with the values that it takes from around it now; else empty."""
-    kinds = [type(part) for part in method.parts] if method.parts else [method.init, method.step]
-    return "" if method.parts and all(map(is_library, kinds)) else fingerprint(*kinds)
+    if not method.parts:
+        return fingerprint(method.init, method.step)
+    values = method.parameters.values()
+    kinds = [*map(type, method.parts), *(type(value) for value in values if isinstance(value, Schedule | Compressor))]
+    own: list[Any] = [kind for kind in kinds if not is_library(kind)]
+    own += [value.of for value in values if isinstance(value, function)]
+    return fingerprint(*own) if own else ""
 
 
 @lru_cache(maxsize=4096)

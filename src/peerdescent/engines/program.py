@@ -23,6 +23,7 @@ from peerdescent.engines.devices import on_gpu
 from peerdescent.engines.mixing import AXIS, Turn, Weights
 from peerdescent.engines.parts import Parts, is_vector, joined, split
 from peerdescent.engines.products import by_three
+from peerdescent.errors import require
 from peerdescent.keys import node_keys
 from peerdescent.methods.contract import Calls, Method
 from peerdescent.problems.problem import Oracle
@@ -179,6 +180,10 @@ class Net:
         x, number = settled(x), self.calls.take("compression")
         draw = source(jnp, self.seed, self.t, COMPRESSION, number)
         found: jax.Array = operator.apply(x, draw.of(_nodes(len(x), self.program.axis)))
+        require(
+            found.shape == x.shape,
+            f"{operator} makes vectors of shape {found.shape} of {x.shape}: keep it, and draw by draw.uniform_like(x)",
+        )
         return found
 
     def prox(self, x: Any, step: Any) -> jax.Array:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from peerdescent.errors import require, whole
+from peerdescent.errors import check_fields, require, whole
 from peerdescent.networks import spectra, topology, weighing
 from peerdescent.networks.faults import Fault, parse
 from peerdescent.networks.random_graphs import RandomGraph
@@ -150,6 +150,7 @@ class Network:
             require(
                 isinstance(fault, Fault), f"{fault!r} is no fault: give faults=[peer.faults.drop(0.1)] or others there"
             )
+            check_fields(fault, "fault")
             require(
                 not fault.balanced or self.pushed is not None or self.is_symmetric,
                 f"{fault} cuts links in both directions, and W of {self.name} is not symmetric, so its columns would "

@@ -37,7 +37,7 @@ class Penalty:
         if self.group:
             norms = self._norms(x)
             limits = step * self._weights.astype(x.dtype)
-            shrink = 1 - (limits / (norms + (norms == 0))).clip(max=1)
+            shrink = (1 - (limits / (norms + (norms == 0))).clip(max=1)) * (norms > 0)  # of tiny entries it may be 0
             x = x * shrink[..., np.array(self.groups)]
         if self.low > -math.inf or self.high < math.inf:
             x = x.clip(self.low, self.high)

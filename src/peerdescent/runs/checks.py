@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from peerdescent.compressors import Compressor, check_fields, check_messages
+from peerdescent.compressors import Compressor, check_messages
 from peerdescent.digests import is_library
 from peerdescent.engines.outline import outline
-from peerdescent.errors import require, whole
+from peerdescent.errors import check_fields, require, whole
 from peerdescent.methods.contract import Method
 from peerdescent.methods.named import METHODS
 from peerdescent.networks.network import Network
@@ -51,7 +51,7 @@ def check(method: Method, problem: Problem, network: Network) -> None:
             raise ValueError(f"{text}: use jax.numpy, and where for if") from None
     for operator in [value for value in method.parameters.values() if isinstance(value, Compressor)]:
         if not is_library(type(operator)):
-            check_fields(operator)
+            check_fields(operator, "compressor")
             check_messages(operator, problem.dimension)
     check_network(method, network)
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from peerdescent import compressors, schedules
 from peerdescent.compressors import Compressor
 from peerdescent.errors import require, unknown
 from peerdescent.methods.named import METHODS
@@ -35,7 +36,17 @@ def configurations_of(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, 
 def plain(value: Any) -> Any:
     """A NumPy number as a Python number, a compressor or a schedule as its text; other values as they are."""
     if isinstance(value, Compressor | Schedule) and not isinstance(value, function):
-        return str(value)
+        text, read = str(value), compressors.parse if isinstance(value, Compressor) else schedules.parse
+        try:
+            same = read(text) == value
+        except ValueError:
+            same = False
+        require(
+            same,
+            f"{text} in a grid: a table knows it by this text, which is not read as the same again; give it a name "
+            "of its own, in peer.compressors.COMPRESSORS or peer.schedules.SCHEDULES",
+        )
+        return text
     require(
         not callable(value),
         f"{value!r} in a grid: a table cannot tell functions apart; give a schedule of peer.schedules or a formula",
