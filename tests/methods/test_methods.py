@@ -225,5 +225,5 @@ def test_a_branch_with_too_many_samples_is_refused():
     def step(state, net):
         return net.every(2, lambda: sum((net.grad(state, net.sample(1)) for _ in range(65)), state), lambda: state)
 
-    with pytest.raises(ValueError, match="draws more than 64 samples"):
+    with pytest.raises(ValueError, match="has more than 64 samples"):
         outline(peer.Method(lambda x, net: x, step))
