@@ -95,7 +95,8 @@ def test_random_choices_differ_between_nodes_and_iterations():
 def test_texts_are_read_back():
     for operator in EVERY:
         assert parse(str(operator)) == operator
-    assert {type(operator) for operator in EVERY} == set(COMPRESSORS.values())
+    ours = {kind for kind in COMPRESSORS.values() if kind.__module__ == Compressor.__module__}
+    assert {type(operator) for operator in EVERY} == ours
     for text, message in {
         "top-k(2)": r"fraction of top_k = 2: must lie in \(0, 1\]",
         "top-k": r"compressor 'top-k': must be top-k\(fraction\)",
