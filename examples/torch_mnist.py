@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import peerdescent as peer
-from peerdescent.engines.links import connect
+from peerdescent.engines.joining import connect
 from peerdescent.runs.costs import Costs
 from peerdescent.torch import DecentralizedOptimizer
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import io
 import os
-import warnings
+import types
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +127,7 @@ class Worker:
         estimates = []
         for _ in range(6):
             optimizer.step(model)
-            estimates.append(optimizer.state[model.weight]["2"])
+            estimates.append(optimizer.state_dict()["state"][0]["2"])
         self.seen |= {"masks": np.array(model.masks), "estimates": torch.stack(estimates), "dropped": model.calls}
         self.seen["drawn"] = torch.rand(3)
         torch.manual_seed(self.rank)
@@ -368,12 +368,24 @@ class Worker:
         self.seen["kept"] = point(model), before[0]
         self.seen["after all"], _ = self.walk(model, optimizer, range(2))
 
-    def warned(self):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            for kind in (torch.bfloat16, torch.float16, torch.float32):
-                DecentralizedOptimizer(nn.Linear(2, 2).to(kind), HYBRID, RING)
-        self.seen["warnings"] = [str(warning.message) for warning in caught]
+    def halves(self):
+        """Steps that bfloat16 rounds away one by one; half of them after the state was loaded."""
+        model = nn.Linear(3, 1, bias=False).to(torch.bfloat16)
+        nn.init.ones_(model.weight)
+        optimizer = DecentralizedOptimizer(model, peer.methods.gt_dsgd(alpha=2.0**-13), RING)
+
+        def steps(model, optimizer, count):
+            for _ in range(count):
+                optimizer.step(lambda: model.weight.sum())
+            return model.weight.detach().float().reshape(-1)
+
+        self.seen["half after 1"] = steps(model, optimizer, 1)
+        steps(model, optimizer, 31)
+        later = copy.deepcopy(model)
+        second = DecentralizedOptimizer(later, peer.methods.gt_dsgd(alpha=2.0**-13), RING)
+        second.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        self.seen["half after 64"] = steps(model, optimizer, 32)
+        self.seen["half resumed"] = steps(later, second, 32)
 
     def cycled(self):
         """Schedulers keep numbers of their own in the group."""
@@ -389,8 +401,7 @@ class Worker:
             raise RuntimeError("Invalid scalar type")
 
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("irecv", "batch_isend_irecv"):
-                patch.setattr(torch.distributed, name, fails)
+            patch.setattr(optimizer.channel, "wires", types.SimpleNamespace(send=fails, recv=fails))
             self.seen["broken"] = outcome(optimizer.average_parameters)
 
 
@@ -437,7 +448,7 @@ def main(folder):
         worker.refusals,
         worker.crossed,
         worker.not_finite,
-        worker.warned,
+        worker.halves,
         worker.cycled,
         worker.broken,
     ):

@@ -136,6 +136,9 @@ class Mix(NamedTuple):
     number: int
     operator: Compressor | None = None
     """What the vector was compressed by."""
+    verb: str = "mix"
+    leaf: int | None = None
+    """The number of the vector of the state that is mixed; None for a vector computed in the same iteration."""
 
 
 class Every(NamedTuple):
@@ -204,18 +207,22 @@ class Recorder:
 
     def mix(self, x: Any) -> Blank:
         """Record a round of communication."""
-        if isinstance(x, Product):
-            raise TypeError("it mixes an inner product, which would count as a vector: mix vectors only")
-        self.events.append(Mix(self.calls.take("round"), getattr(x, "operator", None)))
-        return Blank("mix", x)
+        return self._round(x, "mix")
 
     def disagree(self, x: Any) -> Blank:
         """Record a round of communication."""
-        return Blank("disagree", self.mix(x))
+        return Blank("disagree", self._round(x, "disagree"))
 
     def push(self, x: Any) -> Blank:
         """Record a round of communication."""
-        return Blank("push", self.mix(x))
+        return Blank("push", self._round(x, "push"))
+
+    def _round(self, x: Any, verb: str) -> Blank:
+        if isinstance(x, Product):
+            raise TypeError("it mixes an inner product, which would count as a vector: mix vectors only")
+        leaf = x.number if isinstance(x, Leaf) else None
+        self.events.append(Mix(self.calls.take("round"), getattr(x, "operator", None), verb, leaf))
+        return Blank("mix", x)
 
     def compress(self, x: Any, operator: Compressor) -> Blank:
         """Record a compression."""
@@ -332,6 +339,19 @@ class Outline(NamedTuple):
         return [event for event in flat(self.start + self.step) if isinstance(event, Gradient)]
 
     @property
+    def takes_one_point(self) -> bool:
+        """Whether all gradients are of one sample at the current iterate, one in each iteration."""
+        lists = [list(flat(events)) for events in (self.start, self.step)]
+        drawn = [[event for event in events if isinstance(event, Drawn)] for events in lists]
+        here = all(gradient.leaf == 0 and gradient.sample is not None for gradient in self.gradients)
+        return here and self.slots == 1 and all(len(each) == 1 for each in drawn)
+
+    def rounds_ahead(self, t: int) -> list[Mix]:
+        """The rounds of iteration t that can begin before its gradients are known, since they mix the state's vectors."""
+        events = self.step if t else self.start
+        return [event for event in events if isinstance(event, Mix) and event.leaf is not None]
+
+    @property
     def takes_exact(self) -> bool:
         """Whether the method may take exact local gradients."""
         return any(gradient.sample is None for gradient in self.gradients)
@@ -369,8 +389,8 @@ def outline(method: Method) -> Outline:
 
     >>> from peerdescent import methods
     >>> found = outline(methods.gt_hsgd(batch=4, initial_batch=32))
-    >>> found.requests, [event for event in found.step if isinstance(event, Mix)]
-    (((0, 4),), [Mix(number=0, operator=None), Mix(number=1, operator=None)])
+    >>> found.requests, [event.number for event in found.step if isinstance(event, Mix)]
+    (((0, 4),), [0, 1])
     """
     return _outline(method, code_of(method))
 

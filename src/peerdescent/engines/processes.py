@@ -17,8 +17,9 @@ import torch.distributed as dist
 from torch.utils import dlpack
 
 from peerdescent.compressors import Compressor
-from peerdescent.engines import links
+from peerdescent.engines import joining, links
 from peerdescent.engines.contract import Running
+from peerdescent.engines.vectors import Pool, Vector
 from peerdescent.engines.verbs import Eager
 from peerdescent.keys import node_keys
 from peerdescent.methods.contract import Method
@@ -29,7 +30,7 @@ from peerdescent.threefry import Draw
 
 def connect() -> int:
     """Join the other processes of the run; the number of this process."""
-    links.connect()
+    joining.connect()
     return int(dist.get_rank())
 
 
@@ -46,57 +47,63 @@ class Net(Eager):
         where = np.uint32(engine.seed), np.int32(engine.links.rank), np.int32(self.t)
         return _draw(engine.oracle, self.calls.take("sample"), batch, *where, engine.data)
 
-    def grad(self, x: torch.Tensor, sample: Any) -> torch.Tensor:
+    def grad(self, x: Vector, sample: Any) -> Vector:
         """This node's minibatch gradient."""
-        return _tensor(_grad(self.engine.oracle, _array(x), sample, self.engine.data))
+        return self._lent(_grad(self.engine.oracle, _array(x), sample, self.engine.data))
 
-    def full_grad(self, x: torch.Tensor) -> torch.Tensor:
+    def full_grad(self, x: Vector) -> Vector:
         """This node's exact gradient."""
-        return _tensor(_exact(self.engine.oracle, _array(x)[None], self.engine.data)[1][0])
+        return self._lent(_exact(self.engine.oracle, _array(x)[None], self.engine.data)[1][0])
 
-    def mix(self, x: torch.Tensor) -> torch.Tensor:
+    def _lent(self, gradient: jax.Array) -> Vector:
+        return self.engine.pool.lent(_tensor(gradient))
+
+    def mix(self, x: Vector) -> Vector:
         """One round of communication with the neighbours."""
-        mixed: torch.Tensor = self.turn.mix(self.calls.take("round"), x)
+        mixed: Vector = self.turn.mix(self.calls.take("round"), x)
         return mixed
 
-    def disagree(self, x: torch.Tensor) -> torch.Tensor:
+    def disagree(self, x: Vector) -> Vector:
         """One round of communication, for the difference to what was mixed."""
-        apart: torch.Tensor = self.turn.disagree(self.calls.take("round"), x)
+        apart: Vector = self.turn.disagree(self.calls.take("round"), x)
         return apart
 
-    def push(self, x: torch.Tensor) -> torch.Tensor:
+    def push(self, x: Vector) -> Vector:
         """One round of communication, with weights whose columns sum to 1."""
-        pushed: torch.Tensor = self.turn.push(self.calls.take("round"), x)
+        pushed: Vector = self.turn.push(self.calls.take("round"), x)
         return pushed
 
-    def compress(self, x: torch.Tensor, operator: Compressor) -> torch.Tensor:
+    def compress(self, x: Vector, operator: Compressor) -> Vector:
         """C(x), which `mix` sends as the bytes that it was encoded in."""
-        return self.turn.compress(x, operator, self._compression())
+        found: Vector = self.turn.compress(x, operator, self._compression())
+        return found
 
-    def prox(self, x: torch.Tensor, step: float) -> torch.Tensor:
+    def prox(self, x: Vector, step: float) -> Vector:
         """The proximal operator of the problem's non-smooth term."""
         penalty = self.engine.penalty
-        return x if penalty is None else torch.from_numpy(penalty.prox(x.cpu().numpy(), step)).to(x.device)
+        if penalty is None:
+            return x
+        return x.pool.copy(torch.from_numpy(penalty.prox(x.tensor.cpu().numpy(), step)))
 
-    def dot(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """This node's inner product, (1,)."""
-        return (x * y).sum(dim=-1, keepdim=True)
+    def dot(self, x: Vector, y: Vector) -> torch.Tensor:
+        """This node's inner product."""
+        return torch.dot(x.tensor, y.tensor)
 
 
 class Alone:
     """Rounds without communication, for compilation."""
 
-    def mix(self, number: int, x: torch.Tensor) -> torch.Tensor:
+    def mix(self, number: int, x: Vector) -> Vector:
         """x itself."""
         return x
 
-    def disagree(self, number: int, x: torch.Tensor) -> torch.Tensor:
+    def disagree(self, number: int, x: Vector) -> Vector:
         """Zeros."""
         return 0 * x
 
     push = mix
 
-    def compress(self, x: torch.Tensor, operator: Compressor, draw: Draw) -> torch.Tensor:
+    def compress(self, x: Vector, operator: Compressor, draw: Draw) -> Vector:
         """x itself."""
         return x
 
@@ -111,6 +118,7 @@ class Processes:
         self.method, self.oracle, self.seed, self.dtype = method, problem.oracle, seed, dtype
         self.penalty = problem.penalty
         self.data = cast(problem.part(self.links.rank), dtype)
+        self.pool = Pool(torch.from_numpy(np.empty(problem.dimension, dtype)).to(self.links.channel.device))
 
     def warm_up(self, x0: np.ndarray, points: int) -> None:
         """Compile gradients and the evaluation, without communication."""
@@ -151,8 +159,9 @@ class Processes:
         def everyone(leaf: Any) -> Any:
             if not np.ndim(leaf):
                 return leaf
-            own = leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf, device=self.links.device)
-            return self.links.everyone(own).cpu().numpy()
+            known = isinstance(leaf, Vector | torch.Tensor)
+            own = getattr(leaf, "tensor", leaf) if known else torch.tensor(leaf, device=self.links.channel.device)
+            return self.links.channel.everyone(own).cpu().numpy()
 
         return jax.tree.map(everyone, state)
 
@@ -170,8 +179,10 @@ class Processes:
         own = jax.tree.map(lambda leaf: self._own(leaf) if np.ndim(leaf) else leaf, own)
         return Running.of(own, jax.tree.map(lambda known: np.array(known[self.links.rank]), memory))
 
-    def _own(self, all_nodes: np.ndarray) -> torch.Tensor:
-        return torch.tensor(all_nodes[self.links.rank], device=self.links.device)
+    def _own(self, all_nodes: np.ndarray) -> Any:
+        """This node's part: a vector (p,), or fewer numbers as a tensor."""
+        own = torch.tensor(all_nodes[self.links.rank], device=self.links.channel.device)
+        return self.pool.own(own) if own.numel() == self.pool.size else own
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
@@ -189,9 +200,9 @@ def _exact(oracle: Oracle, points: jax.Array, data: Any) -> tuple[jax.Array, jax
     return jax.vmap(oracle.exact, (0, None))(points, data)
 
 
-def _array(x: torch.Tensor) -> jax.Array:
-    """The tensor as a JAX array that shares its memory. This is safe, since vectors are never changed in place."""
-    return jnp.from_dlpack(x.contiguous())
+def _array(x: Vector) -> jax.Array:
+    """The vector as a JAX array that shares its memory. Whoever uses it has to wait for what is computed from it."""
+    return jnp.from_dlpack(x.tensor)
 
 
 def _tensor(array: jax.Array) -> torch.Tensor:

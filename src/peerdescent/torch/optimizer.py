@@ -1,16 +1,18 @@
 """An optimizer for PyTorch models. It runs any method, with one process per node and without shared data.
 
 A vector is one flat tensor of all trainable parameters, and `mix` exchanges vectors with neighbours. The sample of a
-step is its closure. The estimator may evaluate it at several points, each time from the same random state and buffers.
+step is the batch of the gradients that the parameters have, or a closure, which the estimator may evaluate at several
+points, each time from the same random state and buffers.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
-import warnings
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import numpy as np
@@ -18,25 +20,19 @@ import torch
 from torch import Tensor, nn
 
 import peerdescent
-from peerdescent.compressors import Compressor
 from peerdescent.engines.links import Links
 from peerdescent.engines.outline import definition, outline
-from peerdescent.engines.verbs import Eager
-from peerdescent.errors import NotFinite, require
-from peerdescent.methods.contract import Method
+from peerdescent.engines.vectors import Vector
+from peerdescent.errors import require
+from peerdescent.methods.contract import Estimator, Method, compose
+from peerdescent.methods.contract import Net as Verbs
 from peerdescent.networks.network import Network
 from peerdescent.problems.definition import digest
 from peerdescent.runs.checks import check_network
+from peerdescent.torch.flat import Flat, listed, refuse_wrapped
+from peerdescent.torch.net import Net
 
 __all__ = ["DecentralizedOptimizer"]
-
-WRAPPERS = {
-    "DistributedDataParallel": "averages gradients itself: give model.module, and call that in the closure",
-    "FullyShardedDataParallel": "divides the parameters over the processes: give the model without it",
-    "FSDPModule": "divides the parameters over the processes, by fully_shard: give the model without it",
-    "DTensor": "divides a tensor over the processes: give a model of plain tensors",
-}
-"""Classes of PyTorch that communicate by themselves, and what to do instead."""
 
 SCHEDULED = ("initial_lr", "max_lr", "min_lr", "swa_lr", "param_names")
 """What schedulers of PyTorch and PyTorch itself keep in a parameter group, for themselves."""
@@ -44,234 +40,109 @@ SCHEDULED = ("initial_lr", "max_lr", "min_lr", "swa_lr", "param_names")
 STARTS = ("rank 0", "keep")
 """Where processes start from: all from the parameters and buffers of rank 0, or each from its own."""
 
+MESSAGES = (None, torch.bfloat16, torch.float16, torch.float32)
+"""Types in which vectors may be sent; None is their own."""
 
-class Surroundings(NamedTuple):
-    """What an evaluation reads and changes besides parameters: random states of CPU and GPU, and the buffers."""
-
-    cpu: Tensor
-    gpu: Tensor | None
-    buffers: list[Tensor]
+Batch = TypeVar("Batch")
 
 
-class Flat:
-    """A model as one vector of its trainable parameters."""
+@dataclasses.dataclass(frozen=True)
+class Decayed:
+    """An estimator whose estimates include decoupled weight decay: v_t + decay x_t."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
-        for thing in (*model.modules(), *model.parameters()):
-            _refuse_wrapped(thing)
-        self.trained = [p for p in model.parameters() if p.requires_grad]
-        self.all = [*model.parameters(), *model.buffers()]
-        require(bool(self.trained), "the model has no trainable parameter: set requires_grad where it should learn")
-        dtypes, devices = dict.fromkeys(p.dtype for p in self.trained), dict.fromkeys(t.device for t in self.all)
-        require(
-            len(dtypes) == 1 and next(iter(dtypes)).is_floating_point,
-            f"trainable parameters are of {_listed(dtypes)}: all must be of one real floating type, since they are one "
-            "vector; convert with model.to(torch.float32), or freeze the others",
-        )
-        self.dtype, self.device = next(iter(dtypes)), next(iter(devices))
-        require(
-            len(devices) == 1 and self.device.type in ("cpu", "cuda"),
-            f"parameters and buffers are on {_listed(devices)}: all must be on the CPU or on one GPU; "
-            "move them with model.to(device)",
-        )
-        if torch.finfo(self.dtype).eps > 1e-4:
-            warnings.warn(
-                f"parameters are of {_listed(dtypes)}, which rounds small steps away, so training stalls: keep them in "
-                "float32 with model.to(torch.float32), and use torch.autocast in the closure",
-                stacklevel=3,
-            )
+    estimator: Estimator
+    decay: Any
 
-    def check(self) -> None:
-        """Refuse a model whose trained parameters are not those that it had at the beginning."""
-        now = {id(p): name for name, p in self.model.named_parameters() if p.requires_grad}
-        then = {id(p) for p in self.trained}
-        if now.keys() != then:
-            new = [name for key, name in now.items() if key not in then]
-            old = [name for name, p in self.model.named_parameters() if id(p) in then and not p.requires_grad]
-            what = f"{new[0]} was not trained then, and is now" if new else "some were replaced or removed"
-            what = f"{old[0]} was trained then, and is frozen now" if old else what
-            raise ValueError(
-                f"the parameters to train have changed since the optimizer was made: {what}; set requires_grad as it "
-                "was, or make a new optimizer in all processes, with start='keep'"
-            )
+    def init(self, x: Any, net: Verbs) -> tuple[Any, Any]:
+        """The estimate of iteration 0."""
+        v, memory = self.estimator.init(x, net)
+        return v + self.decay * x, memory
 
-    def refuse_gradients(self) -> None:
-        """Refuse gradients from before a step: a step takes those that its closure computes."""
-        found = [p.grad for p in self.trained if p.grad is not None]
-        require(
-            not any(bool(grad.to_dense().count_nonzero()) for grad in found),
-            f"{len(found)} parameters have gradients before the step, which would be lost, since a step takes those of "
-            "its closure: compute the mean loss of all batches in the closure, or call zero_grad() first",
-        )
-
-    def read(self) -> Tensor:
-        """A copy of the parameters (p,)."""
-        return torch.cat([p.detach().reshape(-1) for p in self.trained])
-
-    def write(self, x: Tensor) -> None:
-        """Set the parameters."""
-        for p, piece in zip(self.trained, x.split([p.numel() for p in self.trained]), strict=True):
-            p.detach().copy_(piece.view_as(p))
-
-    def surroundings(self) -> Surroundings:
-        """A copy of the current random states and buffers."""
-        gpu = torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
-        return Surroundings(torch.get_rng_state(), gpu, [b.detach().clone() for b in self.model.buffers()])
-
-    def restore(self, saved: Surroundings) -> None:
-        """Restore random states and buffers."""
-        torch.set_rng_state(saved.cpu)
-        if saved.gpu is not None:
-            torch.cuda.set_rng_state(saved.gpu, self.device)
-        for buffer, value in zip(self.model.buffers(), saved.buffers, strict=True):
-            buffer.detach().copy_(value)
-
-    def evaluate(self, x: Tensor, closure: Callable[[], Any]) -> tuple[Any, Tensor]:
-        """The closure's value at x, and its gradient (p,), zero for parameters that the loss does not depend on."""
-        self.write(x)
-        self.forget()
-        with torch.enable_grad():
-            loss = closure()
-            if all(p.grad is None for p in self.trained):
-                what = type(loss).__name__
-                require(isinstance(loss, Tensor), f"the closure returned a {what}: return the loss, a tensor")
-                loss.backward()
-        found = [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in self.trained]
-        self.forget()
-        value = loss.detach() if isinstance(loss, Tensor) else loss
-        return value, torch.cat([grad.detach().reshape(-1) for grad in found])
-
-    def forget(self) -> None:
-        """Remove the gradients from the model, since they may be of another point."""
-        for p in self.trained:
-            p.grad = None
+    def step(self, x: Any, memory: Any, net: Verbs) -> tuple[Any, Any]:
+        """The estimate of a later iteration."""
+        v, memory = self.estimator.step(x, memory, net)
+        return v + self.decay * x, memory
 
 
-class Net(Eager):
-    """The verbs in iteration t, for one node and the batch of a closure.
+class Hook:
+    """What a model calls before its forward pass: its optimizer. A copy of the model, or a stored one, has none."""
 
-    A step returns the loss of the evaluation at x_t, and keeps its changes to random states and buffers. If there is no
-    evaluation at x_t, the first one counts. Changes by other evaluations are undone.
-    """
+    def __init__(self, optimizer: DecentralizedOptimizer | None = None) -> None:
+        self.optimizer = None if optimizer is None else weakref.ref(optimizer)
 
-    def __init__(self, model: Flat, links: Links, turn: Any, closure: Callable[[], Any], t: int) -> None:
-        super().__init__(links.seed, t)
-        self.model, self.links, self.turn, self.closure = model, links, turn, closure
-        self.x, self.loss = model.read(), None
-        self.before: Surroundings | None = None
-        self.after: Surroundings | None = None
+    def __call__(self, model: nn.Module, inputs: Any) -> None:
+        """Begin what can begin."""
+        optimizer = None if self.optimizer is None else self.optimizer()
+        if optimizer is not None:
+            optimizer.begin_ahead()
 
-    def sample(self, batch: int) -> Surroundings:
-        """The random states and buffers from which all evaluations of the closure start; its batch has any size."""
-        require(
-            self.before is None,
-            "the method draws two samples in one step, and a closure holds one: use a method that draws one per step",
-        )
-        self.before = self.model.surroundings()
-        return self.before
-
-    def grad(self, x: Tensor, sample: Surroundings) -> Tensor:
-        """The gradient of the closure at x."""
-        self.model.restore(sample)
-        loss, grad = self.model.evaluate(x, self.closure)
-        value = loss if isinstance(loss, Tensor) else torch.tensor(loss if isinstance(loss, int | float) else 0.0)
-        self.must_be_finite(value, "loss")
-        self.must_be_finite(grad, "gradient")
-        if self.after is None or x is self.x:
-            self.loss, self.after = loss, self.model.surroundings()
-        return grad
-
-    def full_grad(self, x: Tensor) -> Tensor:
-        """An error: a closure has one batch only. The optimizer refuses methods with exact gradients beforehand."""
-        raise ValueError("a closure knows one batch, not all data of a node: use a method without exact gradients")
-
-    def mix(self, x: Tensor) -> Tensor:
-        """One round of communication with the neighbours."""
-        self.must_be_finite(x, "vector to mix")
-        mixed: Tensor = self.turn.mix(self.calls.take("round"), x)
-        return mixed
-
-    def disagree(self, x: Tensor) -> Tensor:
-        """One round of communication, for the difference to what was mixed."""
-        self.must_be_finite(x, "vector to mix")
-        apart: Tensor = self.turn.disagree(self.calls.take("round"), x)
-        return apart
-
-    def push(self, x: Tensor) -> Tensor:
-        """One round of communication, with weights whose columns sum to 1."""
-        self.must_be_finite(x, "vector to push")
-        pushed: Tensor = self.turn.push(self.calls.take("round"), x)
-        return pushed
-
-    def compress(self, x: Tensor, operator: Compressor) -> Tensor:
-        """C(x), which `mix` sends as the bytes that it was encoded in."""
-        self.must_be_finite(x, "vector to compress")
-        found: Tensor = self.turn.compress(x, operator, self._compression())
-        return found
-
-    def prox(self, x: Tensor, step: float) -> Tensor:
-        """x itself: a closure has no non-smooth term."""
-        return x
-
-    def dot(self, x: Tensor, y: Tensor) -> Tensor:
-        """This node's inner product, (1,)."""
-        return (x * y).sum(dim=-1, keepdim=True)
-
-    def must_be_finite(self, x: Tensor, what: str) -> None:
-        """Stop all processes if x is not finite, before it is mixed."""
-        # A sum is finite only if all numbers are, and takes less time than to look at each.
-        if not bool(x.sum().isfinite()) and not bool(x.isfinite().all()):
-            bad = int((~x.isfinite()).sum())
-            self.links.stop(
-                f"rank {self.links.rank}: {bad} of {x.numel()} numbers of the {what} are not finite in step {self.t}, "
-                "and nobody has mixed them: look at its batch, or take a smaller lr, and go on with a new optimizer, "
-                "with start='keep' or from a checkpoint",
-                NotFinite,
-            )
-
-    def leave(self, x: Tensor, saved: Surroundings | None) -> None:
-        """End the step: set the parameters to x, and restore `saved` if there is any."""
-        self.model.write(x)
-        self.model.forget()
-        if saved is not None:
-            self.model.restore(saved)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Hook, ()
 
 
 class DecentralizedOptimizer(torch.optim.Optimizer):
     """Train a model in several processes, one per node, which have their own data and communicate with neighbours.
 
-    All processes start from the parameters and buffers of rank 0, unless each is to keep its own. `step(closure)`
-    performs one iteration of the method, and returns the loss of the batch at the current parameters. The parameter
-    group has the method's step size as `lr` and its other numbers by name, so schedules work. The batch is the
-    closure's: batch sizes in the method are ignored.
+    All processes start from the parameters and buffers of rank 0, unless each is to keep its own. A step is one
+    iteration of the method. After `loss.backward()`, `step()` takes the gradients that the parameters have. Methods
+    that need the gradient of a batch at two points, such as gt-hsgd, take `step(closure)`, which returns the loss of
+    the batch. The parameter groups have the method's step size as `lr` and its other numbers by name, so schedules work.
+    The batch is the program's: batch sizes in the method are ignored.
 
     All processes must make the same number of steps, and with several optimizers in the same order; it is an error if
     they do not. Each saves and loads its own `state_dict`, along with the model's.
 
     Args:
-        model: A module whose trainable parameters have one type and are on one device.
+        model: A module whose trainable parameters have one type and are on one device. With several processes a site,
+            each with its own share of the site's batch, the module in `DistributedDataParallel` over the site.
         method: A composed method without exact gradients.
-        network: A network with as many nodes as there are processes.
+        network: A network with as many nodes as there are processes, or sites.
         start: "rank 0", or "keep": every process starts from the parameters and buffers that its model has.
+        params: Parameter groups as PyTorch's optimizers take them, each with `params` and, if they differ, `lr` and
+            `weight_decay`; together all trainable parameters.
+        weight_decay: Decoupled weight decay: estimates include so many times the parameters.
+        message: The type in which vectors cross, such as torch.bfloat16; by default their own. The mean over all
+            processes is kept.
+        process_group: The processes that communicate, one per node; by default all. With several processes a site,
+            those that have the same number in their sites.
 
     >>> import torch.distributed as dist
     >>> import peerdescent as peer
     >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # `torchrun` starts several
     >>> model, network = nn.Linear(2, 1), peer.Network([[1.0]])
-    >>> optimizer = DecentralizedOptimizer(model, peer.methods.gt_hsgd(alpha=0.05, beta=0.05), network)
+    >>> optimizer = DecentralizedOptimizer(model, peer.methods.gt_dsgd(alpha=0.1), network)
     >>> inputs, targets = torch.eye(2), torch.ones(2, 1)
-    >>> losses = [float(optimizer.step(lambda: nn.functional.mse_loss(model(inputs), targets))) for _ in range(50)]
-    >>> losses[-1] < losses[0] / 10
+    >>> for _ in range(100):
+    ...     optimizer.zero_grad()
+    ...     loss = nn.functional.mse_loss(model(inputs), targets)
+    ...     loss.backward()
+    ...     optimizer.step()
+    >>> float(loss) < 0.01
     True
+    >>> optimizer = DecentralizedOptimizer(model, peer.methods.gt_hsgd(alpha=0.05, beta=0.05), network)
+    >>> loss = optimizer.step(lambda: nn.functional.mse_loss(model(inputs), targets))
     >>> dist.destroy_process_group()
     """
 
-    def __init__(self, model: nn.Module, method: Method, network: Network, start: str = "rank 0") -> None:
+    _step_supports_amp_scaling: ClassVar[bool] = True  # a GradScaler leaves it to `step` whether to skip it
+
+    def __init__(
+        self,
+        model: nn.Module,
+        method: Method,
+        network: Network,
+        start: str = "rank 0",
+        *,
+        params: Iterable[Mapping[str, Any]] | None = None,
+        weight_decay: float | None = None,
+        message: torch.dtype | None = None,
+        process_group: Any = None,
+    ) -> None:
         kinds = (("model", model, nn.Module), ("method", method, Method), ("network", network, Network))
         for name, value, kind in kinds:
             require(isinstance(value, kind), f"{name} is a {type(value).__name__}: give a {kind.__name__}")
         require(start in STARTS, f"start = {start!r}: must be {' or '.join(map(repr, STARTS))}")
+        require(message in MESSAGES, f"message = {message}: must be one of {', '.join(map(str, MESSAGES))}")
         rate = method.step_size
         require(
             rate is not None,
@@ -283,10 +154,12 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             rate not in method.schedules,
             f"{rate} = {method.parameters[rate]} is a schedule: give a number, and use a scheduler of PyTorch on lr",
         )
-        does = outline(method)
+        groups = [dict(group) for group in params] if params is not None else [{}]
+        decays = weight_decay is not None or any("weight_decay" in group for group in groups)
+        does = outline(_decayed(method, 0.5) if decays else method)
         require(
             not does.takes_exact,
-            f"{method.name} takes exact local gradients, and a closure knows one batch only: "
+            f"{method.name} takes exact local gradients, and a step knows one batch only: "
             "use a method without exact gradients, such as d-get",
         )
         check_network(method, network)
@@ -295,18 +168,29 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             f"the network has faults ({', '.join(map(str, network.faults))}), which peer.run simulates; training has "
             "those of its own links: leave them out",
         )
-        self.flat, self.method, self.rate = Flat(model), method, rate
-        # The structure of the method's state, and the leaves to store: those that equal neither x nor an earlier leaf.
-        self.structure, self.aliases, self.distinct = does.structure, does.aliases, sorted(set(does.aliases) - {0})
-        self.network = f"{network}, checksum {digest(network.arrays)}"
-        self.watched = False
-        self.links = Links(network, "optimizer")
+        site = _site(model, process_group)
         require(
-            self.links.device.type in ("cpu", self.flat.device.type),
+            site is None or not does.compresses,
+            f"{method.name} compresses whole vectors, and each process of a site has a piece: use one process a site",
+        )
+        self.flat, self.method, self.rate, self.does = Flat(model, site), method, rate, does
+        # The structure of the method's state, and the leaves to store: those that equal neither x nor an earlier leaf.
+        self.distinct = sorted(set(does.aliases) - {0})
+        self.kept: dict[int, Any] = {}
+        self.network = f"{network}, checksum {digest(network.arrays)}"
+        self.links = Links(network, "optimizer", group=process_group, message=message)
+        self.channel = self.links.channel
+        self.prepared: Net | None = None
+        self.watched = False
+        require(
+            self.channel.device.type in ("cpu", self.flat.device.type),
             f"the processes are joined by NCCL, which moves nothing from the {self.flat.device.type}: "
             "use model.cuda(), or join them yourself with torch.distributed.init_process_group('gloo')",
         )
-        self.links.agree(
+        defaults = {"lr" if name == self.rate else name: value for name, value in method.numbers.items()}
+        if decays:
+            defaults["weight_decay"] = weight_decay or 0.0
+        self.channel.agree(
             {
                 "peerdescent": peerdescent.__version__,
                 "torch": torch.__version__,
@@ -317,78 +201,181 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 "shapes of the model": digest([np.array(tensor.shape) for tensor in self.flat.all]),
                 "choice of trained parameters": digest(np.array([p.requires_grad for p in model.parameters()])),
                 "type": self.flat.dtype,
+                "type of messages": message,
                 "start": start,
             }
         )
         if start == "rank 0":
             self._start_alike()
-        numbers = {"lr" if name == self.rate else name: value for name, value in method.numbers.items()}
         self._about = {"method": method.name, "computes": definition(method), "network": self.network}
-        super().__init__(self.flat.trained, {**numbers, **self._about})
+        whole = {"params": self.flat.trained}
+        super().__init__(groups if params is not None else [whole], {**defaults, **self._about})
+        places = {id(p): k for k, group in enumerate(self.param_groups) for p in group["params"]}
+        left = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in places]
+        require(
+            not left, f"{left[0] if left else ''} is trained and in no group of params: put it into one, or freeze it"
+        )
+        known = {id(p) for p in self.flat.trained}
+        require(len(places) == len(known), "params has a parameter that the model does not train: leave it out")
+        self.places = [places[id(p)] for p in self.flat.trained]
+        """For each trained parameter the number of its group."""
+        model.register_forward_pre_hook(Hook(self))
 
     def _start_alike(self) -> None:
-        others = self.links.others
-        for tensor in self.flat.all:
-            values = tensor.detach().reshape(-1)
-            if self.links.rank == 0:
-                self.links.exchange(dict.fromkeys(others, values), [], values, "start")
-            else:
-                tensor.detach().copy_(self.links.exchange({}, [0], values, "start")[0].view_as(tensor))
+        with torch.no_grad():
+            for dtype in dict.fromkeys(tensor.dtype for tensor in self.flat.all):
+                own = [tensor for tensor in self.flat.all if tensor.dtype == dtype]
+                found = self.channel.first(torch.cat([tensor.reshape(-1) for tensor in own]), "start")
+                for tensor, piece in zip(own, found.split([tensor.numel() for tensor in own]), strict=True):
+                    tensor.copy_(piece.view(tensor.shape))
 
     @property
     def bytes_sent(self) -> int:
         """The bytes that this process has sent to its neighbours for mixing."""
         return self.links.sent
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Perform one iteration of the method on the batch of `closure`; returns the loss before the step.
+    @property
+    def steps(self) -> int:
+        """The number of steps that have been made."""
+        return int(self.state.get(self.flat.trained[0], {}).get("step", 0))
 
-        The closure returns the loss of its batch, and may call `backward` itself. It may also be evaluated at the
-        previous parameters, from the same random state and buffers. A step that fails restores parameters, buffers and
-        random state.
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Perform one iteration of the method; returns the loss before the step if there is a closure.
+
+        Without a closure it takes the gradients that the parameters have. A closure returns the loss of its batch, and
+        may call `backward` itself; it may also be evaluated at the previous parameters, from the same random state and
+        buffers. A step that fails restores parameters, buffers and random state.
         """
-        require(closure is not None, "step() needs a closure: step(lambda: criterion(model(inputs), targets))")
-        assert closure is not None
         self.flat.check()
-        self.flat.refuse_gradients()
-        held = self.state.get(self.flat.trained[0], {})
-        t = held.get("step", 0)
-        method, turn = self._method(t)
+        if closure is None:
+            self._check_gradients()
+        else:
+            self.flat.refuse_gradients()
+        if self._overflows():
+            return None
+        net, t = self._prepare(), self.steps
+        require(
+            net.version == self.flat.version,
+            "the parameters were changed between the forward pass and the step, when they were on their way to the "
+            "neighbours: change them after a step",
+        )
+        method = self._method(t)
+        net.closure = closure if closure is None or self.watched else self._watching(closure)
+        net.scale = float(getattr(self, "grad_scale", None) or 1.0)
         with torch.no_grad():
-            net = Net(self.flat, self.links, turn, closure if self.watched else self._watching(closure), t)
             try:
-                state = method.init(net.x, net) if t == 0 else method.step(self._unpack(held, net.x), net)
+                state = method.init(net.x, net) if t == 0 else method.step(self._unpack(net.x), net)
+                leaves = jax.tree.leaves(state)
+                for leaf in leaves:
+                    getattr(leaf, "tensor", None)  # wait for what is on its way
             except BaseException:
                 net.leave(net.x, net.before)
+                net.again()
                 raise
-            net.leave(state.x, net.after)
-        leaves = jax.tree.leaves(state)
-        saved = {str(k): leaves[k] for k in self.distinct}
+            x, after, loss = state.x, net.after, net.loss
+            self.kept = {k: leaves[k] for k in self.distinct}
+            self.prepared = None
+            del net.x, net.begun, leaves, state  # else the parameters before the step would be kept
+            net.leave(x, after)
+        saved = {str(k): getattr(leaf, "tensor", leaf) for k, leaf in self.kept.items()}
+        if self.flat.master is not None:
+            saved["master"] = self.flat.master.tensor
         self.state[self.flat.trained[0]] = {"step": t + 1, "rank": self.links.rank, **saved}
         self.watched = True
-        return net.loss
+        return loss
 
-    def _method(self, t: int) -> tuple[Method, Any]:
-        """The method with the numbers of the parameter group, and the rounds of the step."""
-        group = self.param_groups[0]
-        self._check_keys(group)
-        numbers = {name: group["lr" if name == self.rate else name] for name in self.method.numbers}
-        plain = {"lr" if name == self.rate else name: float(value) for name, value in numbers.items()}
-        turn = self.links.begin(t, ", ".join(f"{name} = {value!r}" for name, value in plain.items()))
-        rate = float(numbers[self.rate])
-        require(0 <= rate < math.inf, f"lr = {rate}: must be finite and not negative")
+    def _check_gradients(self) -> None:
+        """Refuse a step without a closure where a method needs one, or before there is a gradient."""
+        require(
+            self.does.takes_one_point,
+            f"{self.method.name} needs the gradient of one batch at two points, so it computes the loss again: use "
+            "step(closure), as in step(lambda: criterion(model(inputs), targets)), or a method that needs one point, such "
+            "as gt-dsgd or gt-momentum",
+        )
+        require(
+            self.flat.has_gradients,
+            "step() without a closure takes the gradients of the parameters, and there is none: call loss.backward() "
+            "first, or give a closure: step(lambda: criterion(model(inputs), targets))",
+        )
+
+    def _overflows(self) -> bool:
+        """Whether a GradScaler found a gradient beyond all numbers in any process: then all of them skip the step."""
+        found = getattr(self, "found_inf", None)
+        if found is None:
+            return False
+        own = torch.tensor([float(found)], device=self.channel.device)
+        return bool(self.channel.everyone(own, "overflow").any())
+
+    def begin_ahead(self) -> None:
+        """Before a forward pass: begin the rounds whose vectors are known, if the next step takes its gradients."""
+        trains = self.flat.model.training and torch.is_grad_enabled() and self.watched and self.prepared is None
+        if trains and self.does.takes_one_point and self.does.rounds_ahead(self.steps) and not self.channel.failure:
+            self.flat.check()
+            self._prepare()
+
+    def _prepare(self) -> Net:
+        """The verbs of the next step, with the rounds begun whose vectors are known."""
+        if self.prepared is None:
+            t = self.steps
+            turn = self.links.begin(t, self._announced())
+            with torch.no_grad():
+                net = Net(self.flat, self.links, turn, t)
+                if not self.does.takes_one_point:  # the parameters are set to others before all of x has been sent
+                    self.flat.settle(net.x)
+                net.begin(self.does.rounds_ahead(t), {0: net.x, **self._held()})
+            self.prepared = net
+        return self.prepared
+
+    def _numbers(self) -> dict[str, Any]:
+        """The method's numbers by their names in the groups; `lr` and `weight_decay` are lists, one for each group."""
+        names = [name for name in self.method.numbers if name != self.rate]
+        for group in self.param_groups:
+            self._check_keys(group)
+            for name in names:
+                first = self.param_groups[0][name]
+                require(
+                    group[name] == first,
+                    f"{name} = {group[name]} in one group and {first} in another: groups may differ in lr and "
+                    "weight_decay only",
+                )
+        lists = [name for name in ("lr", "weight_decay") if name in self.param_groups[0]]
+        found: dict[str, Any] = {name: [float(group[name]) for group in self.param_groups] for name in lists}
+        for name in lists:
+            for value in found[name]:
+                require(0 <= value < math.inf, f"{name} = {value}: must be finite and not negative")
+        return {**found, **{name: self.param_groups[0][name] for name in names}}
+
+    def _announced(self) -> str:
+        plain = {}
+        for name, value in self._numbers().items():
+            several = isinstance(value, list) and len(set(value)) > 1
+            plain[name] = value if several else float(value[0] if isinstance(value, list) else value)
+        return ", ".join(f"{name} = {value!r}" for name, value in plain.items())
+
+    def _method(self, t: int) -> Method:
+        """The method with the numbers of the parameter groups."""
+        numbers = self._numbers()
+        self.links.numbers = self._announced()
+        rates, decays = numbers.pop("lr"), numbers.pop("weight_decay", None)
         # A tensor is not checked against the declared range: schedules may end at 0, which no method accepts.
-        now = self.method.replace(**{**numbers, self.rate: torch.tensor(rate, dtype=torch.float64)})
-        return now.at(t), turn
+        now = self.method.replace(**{**numbers, self.rate: self._by_group(rates)}).at(t)
+        return now if decays is None else _decayed(now, self._by_group(decays))
+
+    def _by_group(self, values: list[float]) -> Any:
+        """One number, or a vector if the groups have different ones."""
+        if len(set(values)) == 1:
+            return torch.tensor(values[0], dtype=torch.float64)
+        return self.flat.by_parameter([values[place] for place in self.places])
 
     def _check_keys(self, group: dict[str, Any]) -> None:
         """Refuse keys that the method does not use."""
         known = ["lr", *(name for name in self.method.numbers if name != self.rate)]
+        known += ["weight_decay"] if "weight_decay" in self.defaults else []
         for name, value in group.items():
             require(
                 name in (*known, *SCHEDULED, "params", *self._about),
                 f"{name} = {value!r} in the parameter group: {self.method.name} knows only {' and '.join(known)}; "
-                "remove it, and put what is to be minimised into the loss of the closure",
+                "remove it, or give weight_decay= when the optimizer is made",
             )
 
     def _watching(self, closure: Callable[[], Any]) -> Callable[[], Any]:
@@ -396,8 +383,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         trained = {id(p) for p in self.flat.trained}
 
         def look(module: nn.Module, _: Any) -> None:
-            if any(id(p) in trained for p in module.parameters()):
-                _refuse_wrapped(module)
+            if module is not self.flat.model and any(id(p) in trained for p in module.parameters()):
+                refuse_wrapped(module)
 
         def watched() -> Any:
             with nn.modules.module.register_module_forward_pre_hook(look):
@@ -405,10 +392,30 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
         return watched
 
-    def _unpack(self, held: dict[str, Any], x: Tensor) -> Any:
+    def _held(self) -> dict[int, Any]:
+        """The leaves of the method's state that are stored, by number: vectors, or numbers."""
+        held = self.state.get(self.flat.trained[0], {})
+        for k in self.distinct if held else ():
+            value, kept = held[str(k)], self.kept.get(k)
+            if value is not getattr(kept, "tensor", kept):  # it was loaded
+                is_vector = isinstance(value, Tensor) and value.numel() == self.flat.pool.size
+                self.kept[k] = self.flat.pool.copy(value) if is_vector else value
+                held[str(k)] = getattr(self.kept[k], "tensor", value)
+        return self.kept
+
+    def _unpack(self, x: Vector) -> Any:
         """The method's state, with x as the model has it."""
-        known = {0: x, **{k: held[str(k)] for k in self.distinct}}
-        return jax.tree.unflatten(self.structure, [known[k] for k in self.aliases])
+        known = {0: x, **self._held()}
+        return jax.tree.unflatten(self.does.structure, [known[k] for k in self.does.aliases])
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this process remembers, as copies: the memory of vectors is used again in later steps."""
+        found = super().state_dict()
+        states = {
+            key: {name: value.clone() if isinstance(value, Tensor) else value for name, value in own.items()}
+            for key, own in found["state"].items()
+        }
+        return {**found, "state": states}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a `state_dict` of this process. The model's own `state_dict` has to be loaded as well."""
@@ -432,21 +439,66 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         )
         self._check_keys(group)
         sizes = {value.numel() for value in held.values() if isinstance(value, Tensor)}
-        p = sum(p.numel() for p in self.flat.trained)
+        p = self.flat.pool.size
         require(
             sizes <= {1, p},
-            f"the state is of {_listed(dict.fromkeys(sizes))} parameters, and the model has {p} to train: load "
+            f"the state is of {listed(dict.fromkeys(sizes))} parameters, and the model has {p} to train: load "
             "the state of this model",
         )
+        require(
+            self.prepared is None,
+            "a state cannot be loaded between a forward pass and its step: make the step first",
+        )
         super().load_state_dict(state_dict)
+        # PyTorch gives states the type and the device of their parameter; vectors may be of another.
+        held = {
+            key: value.to(self.flat.device, copy=True) if isinstance(value, Tensor) else value
+            for key, value in held.items()
+        }
+        self.state[self.flat.trained[0]] = held
+        master = held.get("master")
+        self.flat.master = None if master is None else self.flat.pool.copy(master)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refused: the parameters are one vector, of the same length in all processes, from the start."""
+        """Refused after the beginning: the parameters are one vector, of the same length in all processes."""
         require(
-            not self.param_groups,
+            not hasattr(self, "places"),
             "add_param_group: the parameters are one vector for all processes; make a new optimizer when they change",
         )
         super().add_param_group(param_group)
+
+    def together(self, loader: Iterable[Batch], end: str = "shortest") -> Iterator[Batch]:
+        """The batches of a loader, as many in every process, whose loaders may differ in length.
+
+        All processes must iterate together. With "shortest" they stop when the first loader has ended; with "longest",
+        loaders begin anew until the last one has ended once.
+
+        >>> import torch.distributed as dist
+        >>> import peerdescent as peer
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> optimizer = DecentralizedOptimizer(nn.Linear(1, 1), peer.methods.dsgd(), peer.Network([[1.0]]))
+        >>> list(optimizer.together([1, 2, 3]))
+        [1, 2, 3]
+        >>> dist.destroy_process_group()
+        """
+        require(end in ("shortest", "longest"), f"end = {end!r}: must be 'shortest' or 'longest'")
+        batches, ended = iter(loader), False
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                ended = True
+                if end == "longest":
+                    batches = iter(loader)
+                    again = next(batches, None)
+                    if again is None:
+                        raise ValueError("the loader is empty, or cannot begin anew: give one that can") from None
+                    batch = again
+            flag = torch.tensor([float(ended)], device=self.channel.device)
+            flags = self.channel.everyone(flag, "end of data")
+            if bool(flags.any() if end == "shortest" else flags.all()):
+                return
+            yield batch
 
     def average_parameters(self) -> dict[str, Any]:
         """The consensus model, a mean over all processes, as a `state_dict` for the model. All processes must call it.
@@ -454,24 +506,34 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         Trained parameters and floating-point buffers are averaged; other entries are those of this process.
         """
         self.flat.check()
-        averaged = {}
-        for name, value in self.flat.model.state_dict(keep_vars=True).items():
-            frozen = isinstance(value, nn.Parameter) and not value.requires_grad
-            if isinstance(value, Tensor) and value.is_floating_point() and not frozen:
-                averaged[name] = self._mean(name, value.detach())
-            else:
-                averaged[name] = copy.deepcopy(value.detach() if isinstance(value, Tensor) else value)
-        return averaged
+        entries = self.flat.inner.state_dict(keep_vars=True)
+        shared = {
+            name: value.detach()
+            for name, value in entries.items()
+            if isinstance(value, Tensor)
+            and value.is_floating_point()
+            and not (isinstance(value, nn.Parameter) and not value.requires_grad)
+        }
+        averaged = {
+            name: copy.deepcopy(value.detach() if isinstance(value, Tensor) else value)
+            for name, value in entries.items()
+            if name not in shared
+        }
+        for dtype in dict.fromkeys(value.dtype for value in shared.values()):
+            own = {name: value for name, value in shared.items() if value.dtype == dtype}
+            mean = self.channel.mean(torch.cat([value.reshape(-1) for value in own.values()]), "average_parameters")
+            for (name, value), piece in zip(own.items(), mean.split([v.numel() for v in own.values()]), strict=True):
+                averaged[name] = piece.view(value.shape).clone()
+        return {name: averaged[name] for name in entries}
 
-    def _mean(self, name: str, value: Tensor) -> Tensor:
-        return self.links.everyone(value.reshape(-1), f"average_parameters, {name}").mean(dim=0).view_as(value)
+
+def _decayed(method: Method, decay: Any) -> Method:
+    """The method with weight decay in its estimates."""
+    estimator, fusion = method.parts
+    return compose(Decayed(estimator, decay), fusion, method.name)
 
 
-def _refuse_wrapped(thing: object) -> None:
-    for kind in type(thing).__mro__:
-        if kind.__name__ in WRAPPERS and kind.__module__.startswith("torch."):
-            raise ValueError(f"the model has a {kind.__name__}, which {WRAPPERS[kind.__name__]}")
-
-
-def _listed(things: dict[Any, None]) -> str:
-    return " and ".join(str(thing).removeprefix("torch.") for thing in things)
+def _site(model: nn.Module, process_group: Any) -> Any:
+    """The processes of this site, over which the model averages its gradients; None without a site."""
+    inside = isinstance(model, nn.parallel.DistributedDataParallel) and process_group is not None
+    return model.process_group if inside else None

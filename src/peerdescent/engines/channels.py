@@ -1,0 +1,350 @@
+"""Messages between processes over `torch.distributed`, each of which says what it is.
+
+All communication is an `Exchange`: concurrent point-to-point sends and receives, each with a time limit. So a process
+that has ended or does not answer is reported by its rank, and no process waits for ever.
+
+Every tensor is announced by a line of fixed length that says what it is; a small tensor is in the same message. Only
+if both processes have the same line is the tensor received, so none is taken for another, and sizes agree. A process
+that cannot go on sends the reason instead of its next line, to all others, and waits until it has theirs. So all of
+them stop, each with an error that has the cause, and no message is left behind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any, ClassVar, NoReturn
+
+import torch
+import torch.distributed as dist
+
+from peerdescent.engines import joining, meeting
+from peerdescent.engines.meeting import seconds
+from peerdescent.errors import NotFinite, PeerLost, require
+
+LINE = 512
+"""Bytes of the line that announces a tensor; longer ones are truncated and shorter ones padded."""
+
+INLINE = 1 << 16
+"""Up to this number of bytes, a tensor is in the message of its line."""
+
+PIECE = 1 << 20
+"""Bytes of the pieces of larger tensors. Few of them are in memory at a time, and each is used while it is in cache."""
+
+AHEAD = 4
+"""Pieces of one sender that may have arrived before they are used."""
+
+ANNOUNCEMENT = 7331
+"""The tag of lines, so that messages of the program itself are not taken for them."""
+
+STOPPED = {"stop ": ValueError, "stop, not finite ": NotFinite}
+"""The prefixes of lines that have the reason for an error, and the types of those errors."""
+
+LOST = re.compile(r"connection|broken pipe|reset by peer|timed out|timeout|unreachable|remote process", re.IGNORECASE)
+"""What errors of a lost connection say; gloo has no type for them."""
+
+NOTHING = torch.empty(0, dtype=torch.uint8)
+"""What is sent where a line says it all."""
+
+Begun = list[tuple[int, Any]]
+"""Messages on their way: the other process of each, and PyTorch's handle."""
+
+
+class Channel:
+    """Announced messages between the processes of a group.
+
+    `rank` is the number of this process in the group. Tensors on `device` are sent without a copy. `name` is what
+    errors call it, followed by a number: all processes make their channels in the same order.
+    """
+
+    made: ClassVar[Iterator[int]] = itertools.count(1)
+
+    def __init__(self, name: str, group: Any = None) -> None:
+        self.group = group if group is not None else dist.group.WORLD
+        self.rank, self.world = dist.get_rank(self.group), dist.get_world_size(self.group)
+        self.others = [rank for rank in range(self.world) if rank != self.rank]
+        self.limit = timedelta(seconds=seconds())
+        self.step, self.round = 0, 0
+        self.failure = ""
+        # gloo sends tensors in CPU memory, NCCL those in GPU memory.
+        backends = str(dist.distributed_c10d.BackendConfig(dist.get_backend(self.group)))
+        self.staged = "nccl" not in backends
+        self.device = torch.device("cpu" if "cpu:gloo" in backends else "cuda")
+        self.name = f"{name} {next(Channel.made)}"
+        self.wires = joining.direct(self.group) if self.world > 1 else None
+        self.open: list[Exchange] = []
+        """Exchanges that have begun and not ended, in their order."""
+        self.envelopes: list[torch.Tensor] = []
+        """Memory for lines and what comes with them, to be used again."""
+        self.shelves: list[torch.Tensor] = []
+        """Memory for the pieces of larger tensors, likewise."""
+
+    def begin(self, step: int) -> None:
+        """Begin a step: what is sent from now on is announced with its number."""
+        self.step, self.round = step, 0
+
+    def everyone(self, x: torch.Tensor, what: str = "gather") -> torch.Tensor:
+        """The tensors of all processes (world, ...), equal in each of them."""
+        heard = self.exchange(dict.fromkeys(self.others, x), self.others, x, what)
+        heard[self.rank] = x
+        return torch.stack([heard[rank] for rank in range(self.world)])
+
+    def mean(self, x: torch.Tensor, what: str) -> torch.Tensor:
+        """The mean over all processes, equal in each of them."""
+        return self._together(x, what, "allreduce") / self.world
+
+    def first(self, x: torch.Tensor, what: str) -> torch.Tensor:
+        """What rank 0 has."""
+        return self._together(x, what, "broadcast")
+
+    def _together(self, x: torch.Tensor, what: str, operation: str) -> torch.Tensor:
+        """The result of a collective operation on tensors of one shape, in memory of its own."""
+        size = f"{what}, {x.numel()} of {x.dtype}"
+        self.exchange(dict.fromkeys(self.others, NOTHING), self.others, NOTHING, size)
+        found = x.detach().cpu().clone() if self.staged else x.detach().clone()
+        if self.world > 1 and x.numel():
+            with self.named(None):
+                if self.staged:
+                    begun = getattr(self.wires, operation)(found, *([0] if operation == "broadcast" else []))
+                elif operation == "broadcast":
+                    begun = dist.broadcast(found, group_src=0, group=self.group, async_op=True)
+                else:
+                    begun = dist.all_reduce(found, group=self.group, async_op=True)
+                begun.wait(self.limit)
+        return found.to(x.device)
+
+    def agree(self, facts: Mapping[str, Any]) -> None:
+        """Raise a ValueError if processes differ in a fact, and say in which."""
+        meeting.agree(facts, lambda rows: self.everyone(torch.from_numpy(rows).to(self.device), "meet").cpu().numpy())
+
+    def exchange(
+        self, sends: Mapping[int, torch.Tensor], sources: Sequence[int], like: torch.Tensor, what: str
+    ) -> dict[int, torch.Tensor]:
+        """Send and receive tensors, all concurrently; every tensor has the shape and type of `like`, and is `what`."""
+        begun = self.begin_exchange(sends, sources, like, what)
+        into = {rank: torch.empty(like.shape, dtype=like.dtype, device=like.device) for rank in sources}
+        for piece, heard in begun.pieces():
+            for rank, received in heard.items():
+                into[rank].view(-1)[piece] = received
+        return into
+
+    def begin_exchange(
+        self,
+        sends: Mapping[int, torch.Tensor],
+        sources: Sequence[int],
+        like: torch.Tensor,
+        what: str,
+        number: int | None = None,
+        whole: bool = False,
+    ) -> Exchange:
+        """Begin to send and receive tensors of the shape and type of `like`, which are `what`.
+
+        `number` is that of a round of a step, in which a process may have no part; all others are counted here. The
+        tensors must not change before the exchange has ended. With `whole` they arrive in one piece.
+        """
+        require(not self.failure, f"{self.name} has stopped, so make a new one; the cause was: {self.failure}")
+        size = f"{like.numel()} of {str(like.dtype).removeprefix('torch.')}"
+        text = f"{self.name}, step {self.step}, message {self.round if number is None else number}, {size}: {what}"
+        self.round += number is None
+        return Exchange(self, sends, sources, like, _line(text), whole)
+
+    def stop(self, reason: str, error: type[Exception]) -> NoReturn:
+        """Raise an error in this process, and in all others as soon as they communicate; all learn the reason.
+
+        It waits until the others have stopped too, except those that are gone or do not answer in time.
+        """
+        self.part(reason, error, [])
+        raise error(reason)
+
+    def part(self, reason: str, error: type[Exception], parted: Sequence[int]) -> None:
+        """Tell all others why this process stops, and wait until they have too; those in `parted` have said so."""
+        self.failure = reason
+        line = _line(next(begins for begins, kind in STOPPED.items() if kind is error) + reason)
+        told = []
+        for rank in self.others:
+            with suppress(PeerLost):
+                told += self.post([(rank, "send", line)], ANNOUNCEMENT)
+        for rank in self.others:
+            with suppress(PeerLost):
+                expected = [exchange.line_from(rank) for exchange in self.open if rank in exchange.peers]
+                while rank not in parted:
+                    line, begun = expected.pop(0) if expected else self.listen(rank)
+                    self.wait(begun)
+                    if reason_in(line):
+                        break
+        for each in told:
+            with suppress(PeerLost):
+                self.wait([each])
+
+    def listen(self, rank: int) -> tuple[torch.Tensor, Begun]:
+        """The next line of a process and what comes with it, once it has arrived, and what to wait for."""
+        envelope = self.envelopes.pop() if self.envelopes else torch.empty(LINE + INLINE, dtype=torch.uint8)
+        return envelope, self.post([(rank, "recv", envelope)], ANNOUNCEMENT)
+
+    def post(self, asked: Sequence[tuple[int, str, torch.Tensor]], tag: int) -> Begun:
+        """Begin to send and receive over gloo."""
+        begun = []
+        for rank, verb, tensor in asked:
+            with self.named(rank):
+                begun.append((rank, getattr(self.wires, verb)([tensor], rank, tag)))
+        return begun
+
+    def post_at_once(self, asked: Sequence[tuple[int, str, torch.Tensor]]) -> Begun:
+        """Begin to send and receive over NCCL, which wants all at once, and may return a single handle."""
+        if not asked:
+            return []
+        verbs = {"send": dist.isend, "recv": dist.irecv}
+        with self.named(asked[0][0]):
+            operations = [
+                dist.P2POp(verbs[verb], tensor, group=self.group, group_peer=rank) for rank, verb, tensor in asked
+            ]
+            works = dist.batch_isend_irecv(operations)
+        return [(rank, work) for (rank, _, _), work in zip(asked, works, strict=False)]
+
+    def wait(self, begun: Begun) -> None:
+        """Wait for messages, within the time limit."""
+        for rank, work in begun:
+            with self.named(rank):
+                work.wait(self.limit)
+
+    @contextmanager
+    def named(self, rank: int | None) -> Iterator[None]:
+        """Turn the errors of a lost connection into one that names the other process; all others stay as they are."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not LOST.search(str(error)):
+                raise
+            late = "imed out" in str(error)
+            what = f"did not answer within {self.limit.total_seconds():g} s" if late else "is gone"
+            who = "a process" if rank is None else f"rank {rank}"
+            raise PeerLost(f"rank {self.rank}: {who} {what}, in step {self.step}") from error
+
+
+class Exchange:
+    """Tensors on their way to and from other processes, all of one size, type and meaning."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        sends: Mapping[int, torch.Tensor],
+        sources: Sequence[int],
+        like: torch.Tensor,
+        line: torch.Tensor,
+        whole: bool,
+    ) -> None:
+        self.channel, self.sources, self.like, self.line = channel, sources, like, line
+        self.peers = sorted({*sends, *sources})
+        self.size = like.numel() * like.element_size()
+        self.inline = channel.staged and self.size <= INLINE
+        self.length = max(1, like.numel() if whole else PIECE // like.element_size())
+        place = torch.device("cpu") if channel.staged else like.device
+        # A tensor that goes to several processes is copied once.
+        copies = {id(x): x.detach().reshape(-1).to(place).contiguous() for x in sends.values()}
+        letters = {key: torch.cat([line, x.view(torch.uint8)]) for key, x in copies.items()} if self.inline else {}
+        self.heard = {rank: channel.listen(rank) for rank in self.peers}
+        lines = [(rank, "send", letters.get(id(sends.get(rank)), line)) for rank in self.peers]
+        self.told = channel.post(lines, ANNOUNCEMENT)
+        # Tensors need not wait for lines, since their tag is made of it: another tensor never arrives.
+        self.tag = 1 << 30 | zlib.crc32(line.numpy().tobytes()) >> 2
+        self.asked = [] if self.inline else [(rank, "send", copies[id(x)]) for rank, x in sends.items()]
+        if channel.staged:
+            pieces = [(rank, verb, piece) for rank, verb, x in self.asked for piece in x.split(self.length)]
+            self.told += channel.post(pieces, self.tag)
+        channel.open.append(self)
+
+    def line_from(self, rank: int) -> tuple[torch.Tensor, Begun]:
+        """The line of a process, once it has arrived, and what to wait for."""
+        return self.heard[rank]
+
+    def pieces(self) -> Iterator[tuple[slice, dict[int, torch.Tensor]]]:
+        """What arrives from each source, piece by piece, in memory that is used again for the next."""
+        channel = self.channel
+        for _, begun in self.heard.values():
+            channel.wait(begun)
+        channel.open.remove(self)
+        alike = [rank for rank, (line, _) in self.heard.items() if torch.equal(line[:LINE], self.line)]
+        arriving = self._arriving([rank for rank in self.sources if rank in alike], alike)
+        if len(alike) < len(self.peers):
+            # Where two processes agree, they exchange what they announced, even if one of them then stops.
+            for _ in arriving:
+                pass
+            self._differ()
+        yield from arriving
+        channel.wait(self.told)
+        channel.envelopes += [line for line, _ in self.heard.values()]
+
+    def _arriving(
+        self, sources: Sequence[int], alike: Sequence[int]
+    ) -> Iterator[tuple[slice, dict[int, torch.Tensor]]]:
+        channel, like = self.channel, self.like
+        if self.inline:
+            letters = {rank: self.heard[rank][0][LINE : LINE + self.size] for rank in sources}
+            yield slice(None), {rank: x.view(like.dtype).to(like.device) for rank, x in letters.items()}
+        elif not channel.staged:
+            into = {rank: torch.empty(like.numel(), dtype=like.dtype, device=like.device) for rank in sources}
+            asked = [(rank, "recv", x) for rank, x in into.items()]
+            asked += [message for message in self.asked if message[0] in alike]
+            channel.wait(channel.post_at_once(asked))
+            yield slice(None), into
+        else:
+            yield from self._by_pieces(sources)
+
+    def _by_pieces(self, sources: Sequence[int]) -> Iterator[tuple[slice, dict[int, torch.Tensor]]]:
+        channel, like, length = self.channel, self.like, self.length
+        starts = range(0, like.numel(), length)
+        rows = min(AHEAD, len(starts))
+        shelves = {rank: self._shelf(rows * length * like.element_size()) for rank in sources}
+        memory = {rank: shelf.view(like.dtype).split(length) for rank, shelf in shelves.items()}
+
+        def post(k: int) -> tuple[dict[int, torch.Tensor], Begun]:
+            into = {rank: memory[rank][k % rows][: like.numel() - k * length] for rank in sources}
+            return into, channel.post([(rank, "recv", x) for rank, x in into.items()], self.tag)
+
+        waiting = [post(k) for k in range(rows)]
+        for k, start in enumerate(starts):
+            into, begun = waiting.pop(0)
+            channel.wait(begun)
+            yield slice(start, start + length), {rank: x.to(like.device) for rank, x in into.items()}
+            if k + rows < len(starts):
+                waiting.append(post(k + rows))
+        channel.shelves += shelves.values()
+
+    def _shelf(self, size: int) -> torch.Tensor:
+        """Memory for so many bytes."""
+        fits = self.channel.shelves and size <= AHEAD * PIECE
+        shelf = self.channel.shelves.pop() if fits else torch.empty(max(size, AHEAD * PIECE), dtype=torch.uint8)
+        return shelf[: len(shelf) // self.like.element_size() * self.like.element_size()]
+
+    def _differ(self) -> NoReturn:
+        """Stop, since a process announced something else, or has itself stopped."""
+        channel, lines = self.channel, {rank: line[:LINE] for rank, (line, _) in self.heard.items()}
+        reasons = {rank: found for rank, line in lines.items() if (found := reason_in(line))}
+        for rank, line in lines.items():
+            if rank not in reasons and not torch.equal(line, self.line):
+                here, there = _text(self.line), _text(line)
+                reason = f"rank {channel.rank} expected '{here}', and rank {rank} sent '{there}': all processes must "
+                reason += "make the same steps and calls, in the same order and with the same numbers"
+                channel.part(reason, ValueError, [*reasons])
+                raise ValueError(reason)
+        reason, error = next(iter(reasons.values()))
+        channel.part(reason, error, [*reasons])
+        raise error(f"rank {channel.rank} stops in step {channel.step}, since {reason}")
+
+
+def _line(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray(text.encode()[:LINE].ljust(LINE, b"\0")), dtype=torch.uint8)
+
+
+def _text(line: torch.Tensor) -> str:
+    return line[:LINE].numpy().tobytes().rstrip(b"\0").decode(errors="replace")
+
+
+def reason_in(line: torch.Tensor) -> tuple[str, type[Exception]] | None:
+    """Why the process that sent the line has stopped, and the type of its error; None if it has not."""
+    text = _text(line)
+    return next(((text.removeprefix(b), error) for b, error in STOPPED.items() if text.startswith(b)), None)

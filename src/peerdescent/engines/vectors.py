@@ -1,0 +1,174 @@
+"""Vectors of one process: flat PyTorch tensors whose memory is used again.
+
+A method computes with new vectors all the time. New memory costs more than the arithmetic: the system clears and maps
+each page at its first use. So the memory of a vector that nobody has any more goes back to a pool, from which the next
+vector takes it. Sums of multiples are computed when they are needed, all terms of a block at once, while it is in the
+processor's cache. The value of a vector never changes, so methods need not know any of this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+BLOCK = 1 << 16
+"""Numbers of a vector that are computed at a time on a CPU, so that all terms of a sum stay in its cache."""
+
+
+class Pool:
+    """Memory for vectors of one size, type and device."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.size, self.dtype, self.device = like.numel(), like.dtype, like.device
+        self.free: list[Tensor] = []
+
+    def take(self) -> Tensor:
+        """A tensor (p,) with any values, which belongs to the caller."""
+        return self.free.pop() if self.free else torch.empty(self.size, dtype=self.dtype, device=self.device)
+
+    def own(self, tensor: Tensor) -> Vector:
+        """The tensor as a vector. Nobody else may have it: its memory goes to the pool."""
+        return Vector(self, tensor)
+
+    def copy(self, tensor: Tensor) -> Vector:
+        """A vector with the values that the tensor has now."""
+        return Vector(self, self.take().copy_(tensor))
+
+    def lent(self, tensor: Tensor) -> Vector:
+        """The tensor as a vector, whose memory is somebody else's, who must not change it."""
+        return Vector(self, tensor, lent=True)
+
+    def later(self, fill: Callable[[Tensor], None]) -> Vector:
+        """A vector that `fill` computes at its first use, into the memory that it is given."""
+        return Vector(self, fill=fill)
+
+
+class Vector:
+    """A vector with the arithmetic that methods use."""
+
+    __slots__ = ("__weakref__", "_fill", "_held", "_lent", "_spent", "_terms", "pool")
+    __array_ufunc__ = None  # NumPy's numbers leave the arithmetic to this class
+    ndim = 1
+
+    def __init__(
+        self,
+        pool: Pool,
+        held: Tensor | None = None,
+        terms: Sequence[tuple[float, Vector]] = (),
+        fill: Callable[[Tensor], None] | None = None,
+        lent: bool = False,
+    ) -> None:
+        self.pool, self._held, self._terms, self._fill, self._lent = pool, held, terms, fill, lent
+        self._spent = False
+
+    def __del__(self) -> None:
+        if self._held is not None and not self._lent:
+            self.pool.free.append(self._held)
+
+    @property
+    def tensor(self) -> Tensor:
+        """The values, not to be changed."""
+        if self._held is None:
+            held = self.pool.take()
+            if self._fill is not None:
+                self._fill(held)
+            else:
+                combine(held, [(factor, each.tensor) for factor, each in self._terms])
+            self._held, self._terms, self._fill = held, (), None
+        return self._held
+
+    def move(self, tensor: Tensor) -> None:
+        """Keep the values in other memory, where they are already."""
+        self.tensor  # noqa: B018 - it must be known
+        if not self._lent and self._held is not None:
+            self.pool.free.append(self._held)
+        self._held, self._lent = tensor, False
+
+    def is_at(self, tensor: Tensor) -> bool:
+        """Whether these are its values' memory."""
+        return self._held is tensor
+
+    def _as_terms(self, factor: float) -> list[tuple[float, Vector]]:
+        """Terms of `factor` times this vector; a sum enters another one once, and then it is computed."""
+        if self._held is None and self._terms and not self._spent:
+            self._spent = True
+            return [(factor * own, each) for own, each in self._terms]
+        self.tensor  # noqa: B018 - what is a term is known
+        return [(factor, self)]
+
+    def _sum(self, mine: float, other: Any, theirs: float) -> Vector:
+        if isinstance(other, Vector):
+            return Vector(self.pool, terms=[*self._as_terms(mine), *other._as_terms(theirs)])
+        constant = number(other)
+        if constant == 0:
+            return Vector(self.pool, terms=self._as_terms(mine))
+        out = torch.mul(self.tensor, mine, out=self.pool.take())
+        return self.pool.own(out.add_(theirs * constant))
+
+    def __add__(self, other: Any) -> Vector:
+        return self._sum(1.0, other, 1.0)
+
+    def __sub__(self, other: Any) -> Vector:
+        return self._sum(1.0, other, -1.0)
+
+    def __rsub__(self, other: Any) -> Vector:
+        return self._sum(-1.0, other, 1.0)
+
+    def __neg__(self) -> Vector:
+        return Vector(self.pool, terms=self._as_terms(-1.0))
+
+    def __mul__(self, other: Any) -> Vector:
+        if isinstance(other, Vector):
+            return self.pool.own(torch.mul(self.tensor, other.tensor, out=self.pool.take()))
+        return Vector(self.pool, terms=self._as_terms(number(other)))
+
+    def __truediv__(self, other: Any) -> Vector:
+        by = other.tensor if isinstance(other, Vector) else number(other)
+        return self.pool.own(torch.div(self.tensor, by, out=self.pool.take()))
+
+    def __rtruediv__(self, other: Any) -> Vector:
+        over = torch.tensor(number(other), dtype=self.pool.dtype, device=self.pool.device)
+        return self.pool.own(torch.div(over, self.tensor, out=self.pool.take()))
+
+    def __pow__(self, other: Any) -> Vector:
+        return self.pool.own(torch.pow(self.tensor, number(other), out=self.pool.take()))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+def number(value: Any) -> float:
+    """A number that multiplies a vector: a real one, or a tensor with one entry."""
+    if isinstance(value, Real) or (hasattr(value, "item") and math.prod(value.shape) == 1):
+        return float(value)
+    raise TypeError(f"a vector is computed with vectors and numbers, not with {type(value).__name__}")
+
+
+def combine(out: Tensor, terms: Sequence[tuple[float, Tensor]]) -> None:
+    """out = the sum of factors times tensors, of which none is `out`."""
+    terms = sorted((term for term in terms if term[0] != 0), key=lambda term: term[0] != 1)  # a factor 1 costs nothing
+    if not terms:
+        out.zero_()
+        return
+    factors = [factor for factor, _ in terms]
+    together = [tensor for _, tensor in terms]
+    if out.device.type != "cpu" or len(out) <= 2 * BLOCK or len(terms) < 2:
+        _combine(out, factors, together)
+        return
+    for piece, *others in zip(out.split(BLOCK), *(tensor.split(BLOCK) for tensor in together), strict=True):
+        _combine(piece, factors, others)
+
+
+def _combine(out: Tensor, factors: Sequence[float], terms: Sequence[Tensor]) -> None:
+    if len(terms) == 1 or factors[0] != 1:
+        torch.mul(terms[0], factors[0], out=out) if factors[0] != 1 else out.copy_(terms[0])
+        rest = 1
+    else:
+        torch.add(terms[0], terms[1], alpha=factors[1], out=out)
+        rest = 2
+    for factor, term in zip(factors[rest:], terms[rest:], strict=True):
+        out.add_(term, alpha=factor)

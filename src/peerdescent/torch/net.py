@@ -1,0 +1,146 @@
+"""The verbs of methods in a step of the PyTorch optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from peerdescent.compressors import Compressor
+from peerdescent.engines.links import Links
+from peerdescent.engines.outline import Mix
+from peerdescent.engines.vectors import Vector
+from peerdescent.engines.verbs import Eager
+from peerdescent.errors import NotFinite, require
+from peerdescent.methods.contract import Calls
+from peerdescent.torch.flat import Flat, Surroundings
+
+
+class Net(Eager):
+    """The verbs in iteration t, for one node and one batch: that of a closure, or of gradients that are there already.
+
+    A step returns the loss of the evaluation at x_t, and keeps its changes to random states and buffers. If there is no
+    evaluation at x_t, the first one counts. Changes by other evaluations are undone.
+    """
+
+    def __init__(self, model: Flat, links: Links, turn: Any, t: int) -> None:
+        super().__init__(links.seed, t)
+        self.model, self.links, self.turn = model, links, turn
+        self.closure: Callable[[], Any] | None = None
+        self.scale = 1.0
+        """What gradients that are there already are to be divided by."""
+        self.x, self.loss, self.version = model.read(), None, model.version
+        self.begun: dict[tuple[int, str], tuple[Vector, Vector]] = {}
+        """Rounds that began before the gradients were known: what is mixed, and the result."""
+        self.before: Surroundings | None = None
+        self.after: Surroundings | None = None
+        self.sampled = False
+
+    def begin(self, rounds: list[Mix], leaves: dict[int, Vector]) -> None:
+        """Begin rounds of vectors that are known."""
+        for number, _, verb, leaf in rounds:
+            assert leaf is not None
+            self.must_be_finite(leaves[leaf].tensor, "vector to mix")
+            self.begun[number, verb] = leaves[leaf], getattr(self.turn, verb)(number, leaves[leaf])
+
+    def sample(self, batch: int) -> Surroundings | None:
+        """The random states and buffers from which all evaluations of the closure start; its batch has any size."""
+        require(
+            not self.sampled,
+            "the method draws two samples in one step, and a closure holds one: use a method that draws one per step",
+        )
+        self.sampled = True
+        if self.closure is not None:
+            self.before = self.model.surroundings()
+        return self.before
+
+    def grad(self, x: Vector, sample: Surroundings | None) -> Vector:
+        """The gradient of the closure at x, or that of the parameters."""
+        if self.closure is None:
+            grad = self.model.gradient()
+            grad = grad if self.scale == 1 else grad / self.scale
+        else:
+            assert sample is not None
+            self.model.restore(sample)
+            loss, grad = self.model.evaluate(x, self.closure)
+            value = loss if isinstance(loss, Tensor) else torch.tensor(loss if isinstance(loss, int | float) else 0.0)
+            self.must_be_finite(value, "loss")
+            if self.after is None or x is self.x:
+                self.loss, self.after = loss, self.model.surroundings()
+        self.must_be_finite(grad.tensor, "gradient")
+        return grad
+
+    def full_grad(self, x: Vector) -> Vector:
+        """An error: a closure has one batch only. The optimizer refuses methods with exact gradients beforehand."""
+        raise ValueError("a closure knows one batch, not all data of a node: use a method without exact gradients")
+
+    def mix(self, x: Vector) -> Vector:
+        """One round of communication with the neighbours."""
+        return self._round("mix", x)
+
+    def disagree(self, x: Vector) -> Vector:
+        """One round of communication, for the difference to what was mixed."""
+        return self._round("disagree", x)
+
+    def push(self, x: Vector) -> Vector:
+        """One round of communication, with weights whose columns sum to 1."""
+        return self._round("push", x)
+
+    def _round(self, verb: str, x: Vector) -> Vector:
+        number = self.calls.take("round")
+        known, result = self.begun.get((number, verb), (None, None))
+        if result is not None and known is x:
+            return result
+        self.must_be_finite(x.tensor, "vector to mix")
+        found: Vector = getattr(self.turn, verb)(number, x)
+        return found
+
+    def compress(self, x: Vector, operator: Compressor) -> Vector:
+        """C(x), which `mix` sends as the bytes that it was encoded in."""
+        self.must_be_finite(x.tensor, "vector to compress")
+        found: Vector = self.turn.compress(x, operator, self._compression())
+        return found
+
+    def prox(self, x: Vector, step: float) -> Vector:
+        """x itself: a closure has no non-smooth term."""
+        return x
+
+    def dot(self, x: Vector, y: Vector) -> Tensor:
+        """This node's inner product."""
+        found = torch.dot(x.tensor, y.tensor)
+        if self.model.site is not None:
+            dist.all_reduce(found, group=self.model.site)
+        return found
+
+    def must_be_finite(self, x: Tensor, what: str) -> None:
+        """Stop all processes if x is not finite, before it is mixed."""
+        # A sum is finite only if all numbers are, and takes less time than to look at each.
+        bad = 0
+        if not bool(x.sum().isfinite()):
+            bad = int((~x.isfinite()).sum())
+        if self.model.site is not None:
+            counted = torch.tensor([bad], device=x.device)
+            dist.all_reduce(counted, group=self.model.site)
+            bad = int(counted)
+        if bad:
+            self.links.channel.stop(
+                f"rank {self.links.rank}: {bad} of {x.numel()} numbers of the {what} are not finite in step {self.t}, "
+                "and nobody has mixed them: look at its batch, or take a smaller lr, and go on with a new optimizer, "
+                "with start='keep' or from a checkpoint",
+                NotFinite,
+            )
+
+    def again(self) -> None:
+        """Make ready for another try at the same step, in which what has begun is used."""
+        self.calls, self.sampled, self.before, self.after = Calls(), False, None, None
+
+    def leave(self, x: Vector, saved: Surroundings | None) -> None:
+        """End the step: set the parameters to x, and restore `saved` if there is any."""
+        self.model.write(x)
+        if self.closure is not None:
+            self.model.forget()
+        if saved is not None:
+            self.model.restore(saved)
