@@ -55,27 +55,32 @@ Begun = list[tuple[int, Any]]
 
 
 class Channel:
-    """Announced messages between the processes of a group.
+    """Announced messages between processes that are joined.
 
-    `rank` is the number of this process in the group. Tensors on `device` are sent without a copy. `name` is what
-    errors call it, followed by a number: all processes make their channels in the same order.
+    `rank` is the number of this process among them. Tensors on `device` are sent without a copy. `name` is what
+    errors call it, the same in all processes.
     """
 
     made: ClassVar[Iterator[int]] = itertools.count(1)
 
-    def __init__(self, name: str, group: Any = None) -> None:
-        self.group = group if group is not None else dist.group.WORLD
-        self.rank, self.world = dist.get_rank(self.group), dist.get_world_size(self.group)
+    @classmethod
+    def over(cls, name: str, group: Any = None) -> Channel:
+        """A channel between the processes of a group, which make their channels in the same order."""
+        return cls(f"{name} {next(cls.made)}", joining.Circle.of(group))
+
+    def __init__(self, name: str, circle: joining.Circle, limit: float | None = None) -> None:
+        self.rank, self.names, self.wires, self.group = circle
+        self.world = len(self.names)
         self.others = [rank for rank in range(self.world) if rank != self.rank]
-        self.limit = timedelta(seconds=seconds())
+        self.limit = timedelta(seconds=limit or seconds())
         self.step, self.round = 0, 0
         self.failure = ""
         # gloo sends tensors in CPU memory, NCCL those in GPU memory.
-        backends = str(dist.distributed_c10d.BackendConfig(dist.get_backend(self.group)))
+        backend = "gloo" if self.group is None else dist.get_backend(self.group)
+        backends = str(dist.distributed_c10d.BackendConfig(dist.Backend(backend)))
         self.staged = "nccl" not in backends
         self.device = torch.device("cpu" if "cpu:gloo" in backends else "cuda")
-        self.name = f"{name} {next(Channel.made)}"
-        self.wires = joining.direct(self.group) if self.world > 1 else None
+        self.name = name
         self.open: list[Exchange] = []
         """Exchanges that have begun and not ended, in their order."""
         self.envelopes: list[torch.Tensor] = []
@@ -122,10 +127,15 @@ class Channel:
         meeting.agree(facts, lambda rows: self.everyone(torch.from_numpy(rows).to(self.device), "meet").cpu().numpy())
 
     def exchange(
-        self, sends: Mapping[int, torch.Tensor], sources: Sequence[int], like: torch.Tensor, what: str
+        self,
+        sends: Mapping[int, torch.Tensor],
+        sources: Sequence[int],
+        like: torch.Tensor,
+        what: str,
+        number: int | None = None,
     ) -> dict[int, torch.Tensor]:
         """Send and receive tensors, all concurrently; every tensor has the shape and type of `like`, and is `what`."""
-        begun = self.begin_exchange(sends, sources, like, what)
+        begun = self.begin_exchange(sends, sources, like, what, number)
         into = {rank: torch.empty(like.shape, dtype=like.dtype, device=like.device) for rank in sources}
         for piece, heard in begun.pieces():
             for rank, received in heard.items():
@@ -151,6 +161,14 @@ class Channel:
         text = f"{self.name}, step {self.step}, message {self.round if number is None else number}, {size}: {what}"
         self.round += number is None
         return Exchange(self, sends, sources, like, _line(text), whole)
+
+    def close(self) -> None:
+        """Close all connections: whoever waits for this process learns at once that it is gone."""
+        self.failure = self.failure or "its connections are closed"
+        self.open.clear()
+        if self.wires is not None:
+            self.wires.abort()
+            self.wires = None
 
     def stop(self, reason: str, error: type[Exception]) -> NoReturn:
         """Raise an error in this process, and in all others as soon as they communicate; all learn the reason.
@@ -221,8 +239,8 @@ class Channel:
                 raise
             late = "imed out" in str(error)
             what = f"did not answer within {self.limit.total_seconds():g} s" if late else "is gone"
-            who = "a process" if rank is None else f"rank {rank}"
-            raise PeerLost(f"rank {self.rank}: {who} {what}, in step {self.step}") from error
+            who = "a process" if rank is None else f"rank {self.names[rank]}"
+            raise PeerLost(f"rank {self.names[self.rank]}: {who} {what}, in step {self.step}") from error
 
 
 class Exchange:
@@ -327,13 +345,14 @@ class Exchange:
         for rank, line in lines.items():
             if rank not in reasons and not torch.equal(line, self.line):
                 here, there = _text(self.line), _text(line)
-                reason = f"rank {channel.rank} expected '{here}', and rank {rank} sent '{there}': all processes must "
+                mine, theirs = channel.names[channel.rank], channel.names[rank]
+                reason = f"rank {mine} expected '{here}', and rank {theirs} sent '{there}': all processes must "
                 reason += "make the same steps and calls, in the same order and with the same numbers"
                 channel.part(reason, ValueError, [*reasons])
                 raise ValueError(reason)
         reason, error = next(iter(reasons.values()))
         channel.part(reason, error, [*reasons])
-        raise error(f"rank {channel.rank} stops in step {channel.step}, since {reason}")
+        raise error(f"rank {channel.names[channel.rank]} stops in step {channel.step}, since {reason}")
 
 
 def _line(text: str) -> torch.Tensor:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -18,6 +18,9 @@ import torch.distributed as dist
 from peerdescent.engines import meeting
 from peerdescent.engines.meeting import is_loopback, seconds
 from peerdescent.errors import PeerLost, require
+
+prefixed: Any = dist.PrefixStore  # type: ignore[attr-defined]
+"""A store whose keys have a prefix."""
 
 
 def connect() -> None:
@@ -28,6 +31,24 @@ def connect() -> None:
     """
     if dist.is_initialized():
         return
+    rank, world = described()
+    limit = timedelta(seconds=seconds())
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    backend = "nccl" if gpus >= int(os.environ.get("LOCAL_WORLD_SIZE", str(world))) else "gloo"
+    if backend == "nccl":
+        torch.cuda.set_device(local)
+    store = place()
+    try:
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=limit)
+        if backend == "gloo":  # else its threads would outlive the interpreter
+            atexit.register(_leave)
+    except (RuntimeError, ValueError) as error:
+        raise _unmet(rank, world, error) from error
+
+
+def described() -> tuple[int, int]:
+    """The rank of this process and the number of all, as `torchrun` describes them."""
     require(
         "RANK" in os.environ,
         "engine processes runs one process per node, and there is none: start it with torchrun --nproc-per-node N, "
@@ -37,23 +58,25 @@ def connect() -> None:
         text = os.environ.get(name, "")
         require(text.isdecimal(), f"{name} = {text!r}: must be a whole number; torchrun sets it")
     require("MASTER_ADDR" in os.environ, "MASTER_ADDR is not set: it is the address of rank 0; torchrun sets it")
-    limit = timedelta(seconds=seconds())
-    rank, world, local = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    backend = "nccl" if gpus >= int(os.environ.get("LOCAL_WORLD_SIZE", str(world))) else "gloo"
-    if backend == "nccl":
-        torch.cuda.set_device(local)
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def place() -> Any:
+    """The key-value store where the processes meet that `torchrun` describes."""
+    rank, world = described()
     if is_loopback(os.environ.get("MASTER_ADDR", "")):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+    limit = timedelta(seconds=seconds())
     try:
-        store = meeting.in_time(lambda: _store(rank, world, limit), "{MASTER_ADDR}:{MASTER_PORT}".format(**os.environ))
-        dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=limit)
-        if backend == "gloo":  # else its threads would outlive the interpreter
-            atexit.register(_leave)
+        return meeting.in_time(lambda: _store(rank, world, limit), "{MASTER_ADDR}:{MASTER_PORT}".format(**os.environ))
     except (RuntimeError, ValueError, TimeoutError) as error:
-        reason = str(error).splitlines()[0]
-        raise PeerLost(f"rank {rank} of {world} could not meet the others within {seconds():g} s: {reason}") from error
+        raise _unmet(rank, world, error) from error
+
+
+def _unmet(rank: int, world: int, error: Exception) -> PeerLost:
+    reason = str(error).splitlines()[0]
+    return PeerLost(f"rank {rank} of {world} could not meet the others within {seconds():g} s: {reason}")
 
 
 def _leave() -> None:
@@ -63,7 +86,7 @@ def _leave() -> None:
 
 def _store(rank: int, world: int, limit: timedelta) -> Any:
     """The key-value store for the rendezvous: that of `torchrun`, else one of rank 0 on the master address."""
-    kind, prefixed = dist.TCPStore, dist.PrefixStore  # type: ignore[attr-defined]
+    kind = dist.TCPStore  # type: ignore[attr-defined]
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if rank != 0 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         # After a restart the store of `torchrun` still has the keys of the attempt before.
@@ -76,6 +99,26 @@ def _store(rank: int, world: int, limit: timedelta) -> Any:
     return prefixed("attempt-0", own)
 
 
+class Circle(NamedTuple):
+    """Processes that are joined, each with every other."""
+
+    rank: int
+    """The number of this process."""
+    names: tuple[int, ...]
+    """What each of them is called."""
+    wires: Any
+    """Connections over gloo, with the interface of PyTorch's backends; None if there is one process only."""
+    group: Any = None
+    """PyTorch's group, if it has one."""
+
+    @classmethod
+    def of(cls, group: Any = None) -> Circle:
+        """The processes of a group; by default all."""
+        group = group if group is not None else dist.group.WORLD
+        world = dist.get_world_size(group)
+        return cls(dist.get_rank(group), tuple(range(world)), direct(group) if world > 1 else None, group)
+
+
 _made: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
 
@@ -86,16 +129,14 @@ def direct(group: Any) -> Any:
     All processes of the group make them at the same time. The result has the interface of PyTorch's backends.
     """
     ranks = "-".join(map(str, dist.get_process_group_ranks(group)))
-    store = dist.PrefixStore(f"peerdescent/{ranks}/{next(_made[ranks])}", dist.distributed_c10d._get_default_store())
+    store = prefixed(f"peerdescent/{ranks}/{next(_made[ranks])}", dist.distributed_c10d._get_default_store())
     atexit.register(direct.cache_clear)  # else its threads would outlive the interpreter
     return gloo(store, dist.get_rank(group), dist.get_world_size(group))
 
 
-def gloo(store: Any, rank: int, world: int) -> Any:
+def gloo(store: Any, rank: int, world: int, limit: float | None = None) -> Any:
     """Connections over gloo between `world` processes that meet at a store."""
-    limit = timedelta(seconds=seconds())
     try:
-        return dist.ProcessGroupGloo(store, rank, world, limit)  # type: ignore[attr-defined]
+        return dist.ProcessGroupGloo(store, rank, world, timedelta(seconds=limit or seconds()))
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise PeerLost(f"rank {rank} of {world} could not meet the others within {seconds():g} s: {reason}") from error
+        raise _unmet(rank, world, error) from error

@@ -10,7 +10,6 @@ import torch
 
 from peerdescent.compressors import Compressor
 from peerdescent.engines.channels import Channel
-from peerdescent.engines.joining import connect
 from peerdescent.engines.mixing import Repeated
 from peerdescent.engines.vectors import Vector, combine
 from peerdescent.errors import require
@@ -159,11 +158,8 @@ class Links:
     `rank` is the node of this process. `sent` counts the bytes sent by `mix`, without announcements.
     """
 
-    def __init__(
-        self, network: Network, name: str, seed: int = 0, group: Any = None, message: torch.dtype | None = None
-    ) -> None:
-        connect()
-        self.channel = Channel(name, group)
+    def __init__(self, network: Network, channel: Channel, seed: int = 0, message: torch.dtype | None = None) -> None:
+        self.channel = channel
         self.rank = self.channel.rank
         require(
             network.n == self.channel.world,

@@ -347,7 +347,7 @@ class Outline(NamedTuple):
         return here and self.slots == 1 and all(len(each) == 1 for each in drawn)
 
     def rounds_ahead(self, t: int) -> list[Mix]:
-        """The rounds of iteration t that can begin before its gradients are known, since they mix the state's vectors."""
+        """The rounds of iteration t that can begin before its gradients are known: they mix vectors of the state."""
         events = self.step if t else self.start
         return [event for event in events if isinstance(event, Mix) and event.leaf is not None]
 

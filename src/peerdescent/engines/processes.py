@@ -18,6 +18,7 @@ from torch.utils import dlpack
 
 from peerdescent.compressors import Compressor
 from peerdescent.engines import joining, links
+from peerdescent.engines.channels import Channel
 from peerdescent.engines.contract import Running
 from peerdescent.engines.vectors import Pool, Vector
 from peerdescent.engines.verbs import Eager
@@ -114,7 +115,8 @@ class Processes:
     packages: ClassVar[tuple[str, ...]] = ("jax", "torch")
 
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
-        self.links = links.Links(network, "engine", seed)
+        joining.connect()
+        self.links = links.Links(network, Channel.over("engine"), seed)
         self.method, self.oracle, self.seed, self.dtype = method, problem.oracle, seed, dtype
         self.penalty = problem.penalty
         self.data = cast(problem.part(self.links.rank), dtype)

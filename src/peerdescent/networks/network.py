@@ -218,6 +218,31 @@ class Network:
         dense.flags.writeable = False
         return dense if self.period > 1 else dense[0]
 
+    def among(self, nodes: Sequence[int]) -> Network:
+        """The network of some of its nodes, in this order, over the links between them, with Metropolis weights.
+
+        >>> from peerdescent import topology
+        >>> Network(topology.ring(5)).among([4, 0, 1]).W.round(3).tolist()
+        [[0.667, 0.333, 0.0], [0.333, 0.333, 0.333], [0.0, 0.333, 0.667]]
+        """
+        require(
+            self.is_known and not self.is_directed and self.period == 1,
+            f"{self}: only a network that is undirected and the same in every round can lose nodes",
+        )
+        if list(nodes) == list(range(self.n)):
+            return self
+        place = {int(node): k for k, node in enumerate(nodes)}
+        graph = nx.Graph(name=f"{self.name}, {len(nodes)} of {self.n} nodes")
+        graph.add_nodes_from(range(len(nodes)))
+        graph.add_edges_from((place[a], place[b]) for a, b in self.links.ends.tolist() if a in place and b in place)
+        parts = [sorted(int(nodes[k]) for k in part) for part in nx.connected_components(graph)]
+        require(
+            len(parts) == 1, f"nodes {' and '.join(map(str, parts))} are left, which no link joins: link more nodes"
+        )
+        if len(nodes) == 1:
+            return Network([[1.0]])
+        return Network(graph, "metropolis", rounds=self.rounds, accelerate=self.momentum > 0)
+
     @property
     def arrays(self) -> list[tuple[Any, Any, Any]]:
         """The arrays behind all matrices, for a checksum."""

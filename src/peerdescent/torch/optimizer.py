@@ -7,29 +7,36 @@ points, each time from the same random state and buffers.
 
 from __future__ import annotations
 
+import atexit
 import copy
 import dataclasses
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import jax
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 import peerdescent
+from peerdescent.engines.channels import Channel
+from peerdescent.engines.joining import connect, described, place
 from peerdescent.engines.links import Links
 from peerdescent.engines.outline import definition, outline
 from peerdescent.engines.vectors import Vector
-from peerdescent.errors import require
-from peerdescent.methods.contract import Estimator, Method, compose
+from peerdescent.errors import PeerLost, require
+from peerdescent.methods.contract import Estimator, Method, State, compose
 from peerdescent.methods.contract import Net as Verbs
 from peerdescent.networks.network import Network
 from peerdescent.problems.definition import digest
 from peerdescent.runs.checks import check_network
 from peerdescent.torch.flat import Flat, listed, refuse_wrapped
+from peerdescent.torch.members import Members, StoreLost, log
 from peerdescent.torch.net import Net
 
 __all__ = ["DecentralizedOptimizer"]
@@ -39,6 +46,9 @@ SCHEDULED = ("initial_lr", "max_lr", "min_lr", "swa_lr", "param_names")
 
 STARTS = ("rank 0", "keep")
 """Where processes start from: all from the parameters and buffers of rank 0, or each from its own."""
+
+LOSSES = ("stop", "continue")
+"""What happens when a process is lost."""
 
 MESSAGES = (None, torch.bfloat16, torch.float16, torch.float32)
 """Types in which vectors may be sent; None is their own."""
@@ -86,8 +96,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     All processes start from the parameters and buffers of rank 0, unless each is to keep its own. A step is one
     iteration of the method. After `loss.backward()`, `step()` takes the gradients that the parameters have. Methods
     that need the gradient of a batch at two points, such as gt-hsgd, take `step(closure)`, which returns the loss of
-    the batch. The parameter groups have the method's step size as `lr` and its other numbers by name, so schedules work.
-    The batch is the program's: batch sizes in the method are ignored.
+    the batch. The parameter groups have the method's step size as `lr` and its other numbers by name, so schedules
+    work. The batch is the program's: batch sizes in the method are ignored.
 
     All processes must make the same number of steps, and with several optimizers in the same order; it is an error if
     they do not. Each saves and loads its own `state_dict`, along with the model's.
@@ -105,6 +115,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             processes is kept.
         process_group: The processes that communicate, one per node; by default all. With several processes a site,
             those that have the same number in their sites.
+        on_loss: "stop": if a process is lost, all end with an error. "continue": those that are left go on, and a
+            process that comes back takes its neighbours' average.
+        patience: Seconds without a sign of life after which a process counts as lost, with "continue".
 
     >>> import torch.distributed as dist
     >>> import peerdescent as peer
@@ -137,11 +150,14 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         weight_decay: float | None = None,
         message: torch.dtype | None = None,
         process_group: Any = None,
+        on_loss: str = "stop",
+        patience: float = 10.0,
     ) -> None:
         kinds = (("model", model, nn.Module), ("method", method, Method), ("network", network, Network))
         for name, value, kind in kinds:
             require(isinstance(value, kind), f"{name} is a {type(value).__name__}: give a {kind.__name__}")
         require(start in STARTS, f"start = {start!r}: must be {' or '.join(map(repr, STARTS))}")
+        require(on_loss in LOSSES, f"on_loss = {on_loss!r}: must be {' or '.join(map(repr, LOSSES))}")
         require(message in MESSAGES, f"message = {message}: must be one of {', '.join(map(str, MESSAGES))}")
         rate = method.step_size
         require(
@@ -177,11 +193,23 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         # The structure of the method's state, and the leaves to store: those that equal neither x nor an earlier leaf.
         self.distinct = sorted(set(does.aliases) - {0})
         self.kept: dict[int, Any] = {}
-        self.network = f"{network}, checksum {digest(network.arrays)}"
-        self.links = Links(network, "optimizer", group=process_group, message=message)
-        self.channel = self.links.channel
+        self.nodes, self.message, self.network = network, message, f"{network}, checksum {digest(network.arrays)}"
         self.prepared: Net | None = None
         self.watched = False
+        self.begins = "all"
+        """What starts anew in the next step: "all", the fusion's memory ("fusion") or nothing."""
+        self.calls, self.earlier = 0, 0
+        """Calls to all others since the last step, and bytes that were sent over links which are no more."""
+        self.members: Members | None = None
+        if on_loss == "continue":
+            require(process_group is None and site is None, "on_loss='continue' is for one process a node")
+            network.among(range(network.n))
+            self.members = _members(network, patience)
+            circle, limit = self.members.connected(), patience
+            self._link(Channel(f"optimizer, generation {self.members.roster.generation}", circle, limit))
+        else:
+            connect()
+            self._link(Channel.over("optimizer", process_group))
         require(
             self.channel.device.type in ("cpu", self.flat.device.type),
             f"the processes are joined by NCCL, which moves nothing from the {self.flat.device.type}: "
@@ -190,23 +218,19 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         defaults = {"lr" if name == self.rate else name: value for name, value in method.numbers.items()}
         if decays:
             defaults["weight_decay"] = weight_decay or 0.0
-        self.channel.agree(
-            {
-                "peerdescent": peerdescent.__version__,
-                "torch": torch.__version__,
-                "method": method,
-                "network": network,
-                "weights": digest(network.arrays),
-                "parameters": sum(p.numel() for p in self.flat.trained),
-                "shapes of the model": digest([np.array(tensor.shape) for tensor in self.flat.all]),
-                "choice of trained parameters": digest(np.array([p.requires_grad for p in model.parameters()])),
-                "type": self.flat.dtype,
-                "type of messages": message,
-                "start": start,
-            }
-        )
-        if start == "rank 0":
-            self._start_alike()
+        self.facts = {
+            "peerdescent": peerdescent.__version__,
+            "torch": torch.__version__,
+            "method": method,
+            "network": network,
+            "weights": digest(network.arrays),
+            "parameters": sum(p.numel() for p in self.flat.trained),
+            "shapes of the model": digest([np.array(tensor.shape) for tensor in self.flat.all]),
+            "choice of trained parameters": digest(np.array([p.requires_grad for p in model.parameters()])),
+            "type": self.flat.dtype,
+            "type of messages": message,
+            "start": start,
+        }
         self._about = {"method": method.name, "computes": definition(method), "network": self.network}
         whole = {"params": self.flat.trained}
         super().__init__(groups if params is not None else [whole], {**defaults, **self._about})
@@ -219,6 +243,12 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         require(len(places) == len(known), "params has a parameter that the model does not train: leave it out")
         self.places = [places[id(p)] for p in self.flat.trained]
         """For each trained parameter the number of its group."""
+        if self.members is not None and self.members.roster.generation:
+            self._regroup(None)
+        else:
+            self.channel.agree(self.facts)
+            if start == "rank 0":
+                self._start_alike()
         model.register_forward_pre_hook(Hook(self))
 
     def _start_alike(self) -> None:
@@ -229,10 +259,107 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 for tensor, piece in zip(own, found.split([tensor.numel() for tensor in own]), strict=True):
                     tensor.copy_(piece.view(tensor.shape))
 
+    def _link(self, channel: Channel) -> None:
+        """Use other connections to the processes that are there."""
+        nodes = self.nodes if self.members is None else self.nodes.among(self.members.roster.ranks)
+        if nodes is not self.nodes:
+            check_network(self.method, nodes)
+        self.channel, self.links = channel, Links(nodes, channel, message=self.message)
+
+    def _regroup(self, lost: PeerLost | None) -> None:
+        """Go on with those that are left, and with those that came; without a loss, with those that were just met.
+
+        All start the fusion's memory anew, so that what it keeps of the others is true again.
+        """
+        assert self.members is not None
+        before = self.members.roster.ranks
+        while True:
+            if lost is not None:
+                log.warning("%s", lost)
+                self.channel.close()
+                self.earlier += self.links.sent
+                self.prepared = None
+                self.members.meet((self.steps, self.calls))
+            roster = self.members.roster
+            slow = lost is not None and roster.ranks == before and not roster.new
+            limit = self.channel.limit.total_seconds() * (2 if slow else 1)  # a step may take longer than the patience
+            try:
+                if lost is not None:
+                    self._link(Channel(f"optimizer, generation {roster.generation}", self.members.circle(), limit))
+                self.channel.agree(self.facts)
+                self._welcome([roster.ranks.index(rank) for rank in roster.new])
+                break
+            except StoreLost:
+                raise
+            except PeerLost as error:
+                lost = error
+        came = self.links.rank in [roster.ranks.index(rank) for rank in roster.new]
+        self.begins = "all" if came or not self.kept else "fusion"
+        if came:
+            self.kept = {}
+            self.state[self.flat.trained[0]] = {"step": roster.position[0], "rank": self.members.rank}
+            self.calls = 0
+            log.warning("step %d: rank %d has joined %d others", self.steps, self.members.rank, len(roster.ranks) - 1)
+
+    def _welcome(self, new: list[int]) -> None:
+        """Processes that came take the average of the neighbours that were there: parameters and buffers."""
+        old = [k for k in range(self.channel.world) if k not in new]
+        if not old:
+            self._start_alike()
+            return
+        near = {k: [j for j in old if j in self._neighbours(k)] or old[:1] for k in new}
+        with torch.no_grad():
+            for k, givers in near.items():
+                for dtype in dict.fromkeys(tensor.dtype for tensor in self.flat.all):
+                    own = [tensor for tensor in self.flat.all if tensor.dtype == dtype]
+                    values = torch.cat([tensor.reshape(-1) for tensor in own])
+                    what = f"welcome of rank {self.channel.names[k]}, {dtype}"
+                    if self.links.rank in givers:
+                        self.channel.exchange({k: values}, [], values, what, number=k)
+                    elif self.links.rank == k:
+                        heard = self.channel.exchange({}, givers, values, what, number=k)
+                        taken = heard[givers[0]]
+                        if dtype.is_floating_point:
+                            taken = torch.stack([heard[j] for j in givers]).mean(dim=0)
+                        for tensor, piece in zip(own, taken.split([each.numel() for each in own]), strict=True):
+                            tensor.copy_(piece.view(tensor.shape))
+            self.flat.master = None if self.links.rank in new else self.flat.master
+
+    def _neighbours(self, k: int) -> set[int]:
+        ends = self.links.links.ends.tolist()
+        return {b if a == k else a for a, b in ends if k in (a, b)}
+
+    def _with_all(self, act: Callable[[], Any], otherwise: Callable[[], Any] | None = None) -> Any:
+        """What a call to all other processes returns; if one is lost in it, they make it again without that one.
+
+        A process that is behind the others gets `otherwise`, since they have made that call already.
+        """
+        while True:
+            behind = self._is_behind()
+            if behind and otherwise is None:
+                raise PeerLost(f"rank {self.rank}: the others have gone on without this call: make it again")
+            try:
+                found = otherwise() if behind and otherwise is not None else act()
+                self.calls += 1
+                return found
+            except PeerLost as lost:
+                if self.members is None or isinstance(lost, StoreLost):
+                    raise
+                self._regroup(lost)
+
+    def _is_behind(self) -> bool:
+        """Whether the others are further than this process."""
+        return self.members is not None and (self.steps, self.calls) < self.members.roster.position
+
+    @property
+    def rank(self) -> int:
+        """The node of this process."""
+        return self.links.rank if self.members is None else self.members.rank
+
     @property
     def bytes_sent(self) -> int:
         """The bytes that this process has sent to its neighbours for mixing."""
-        return self.links.sent
+        return self.earlier + self.links.sent
 
     @property
     def steps(self) -> int:
@@ -251,6 +378,25 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             self._check_gradients()
         else:
             self.flat.refuse_gradients()
+        while True:
+            try:
+                if self.members is not None and self.members.knocked:
+                    raise PeerLost(f"rank {self.rank}: a process asks to join, in step {self.steps}")
+                return self._abandoned(closure) if self._is_behind() else self._step(closure)
+            except PeerLost as lost:
+                if self.members is None or isinstance(lost, StoreLost):
+                    raise
+                self._regroup(lost)
+
+    def _abandoned(self, closure: Callable[[], Any] | None) -> Any:
+        """A step that the others have made already: it counts, and changes nothing."""
+        log.warning("step %d: rank %d is behind the others, and leaves this step out", self.steps, self.rank)
+        loss = None if closure is None else self.flat.evaluate(self.flat.read(), closure)[0]
+        self.state[self.flat.trained[0]] = {**self.state.get(self.flat.trained[0], {}), "step": self.steps + 1}
+        self.calls = 0
+        return loss
+
+    def _step(self, closure: Callable[[], Any] | None) -> Any:
         if self._overflows():
             return None
         net, t = self._prepare(), self.steps
@@ -264,7 +410,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         net.scale = float(getattr(self, "grad_scale", None) or 1.0)
         with torch.no_grad():
             try:
-                state = method.init(net.x, net) if t == 0 else method.step(self._unpack(net.x), net)
+                state = self._state(method, net)
                 leaves = jax.tree.leaves(state)
                 for leaf in leaves:
                     getattr(leaf, "tensor", None)  # wait for what is on its way
@@ -274,23 +420,35 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 raise
             x, after, loss = state.x, net.after, net.loss
             self.kept = {k: leaves[k] for k in self.distinct}
-            self.prepared = None
+            self.prepared, self.begins, self.calls = None, "", 0
             del net.x, net.begun, leaves, state  # else the parameters before the step would be kept
             net.leave(x, after)
         saved = {str(k): getattr(leaf, "tensor", leaf) for k, leaf in self.kept.items()}
         if self.flat.master is not None:
             saved["master"] = self.flat.master.tensor
-        self.state[self.flat.trained[0]] = {"step": t + 1, "rank": self.links.rank, **saved}
+        self.state[self.flat.trained[0]] = {"step": t + 1, "rank": self.rank, **saved}
         self.watched = True
         return loss
+
+    def _state(self, method: Method, net: Net) -> Any:
+        """The state after the step; what begins anew in it begins as in iteration 0."""
+        if self.begins == "all":
+            return method.init(net.x, net)
+        before = self._unpack(net.x)
+        if self.begins == "":
+            return method.step(before, net)
+        estimator, fusion = method.parts
+        v, estimated = estimator.step(net.x, before.estimator, net)
+        x, fused = fusion.init(net.x, v, net)
+        return State(x, estimated, fused)
 
     def _check_gradients(self) -> None:
         """Refuse a step without a closure where a method needs one, or before there is a gradient."""
         require(
             self.does.takes_one_point,
             f"{self.method.name} needs the gradient of one batch at two points, so it computes the loss again: use "
-            "step(closure), as in step(lambda: criterion(model(inputs), targets)), or a method that needs one point, such "
-            "as gt-dsgd or gt-momentum",
+            "step(closure), as in step(lambda: criterion(model(inputs), targets)), or a method that needs one point, "
+            "such as gt-dsgd or gt-momentum",
         )
         require(
             self.flat.has_gradients,
@@ -304,14 +462,16 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         if found is None:
             return False
         own = torch.tensor([float(found)], device=self.channel.device)
-        return bool(self.channel.everyone(own, "overflow").any())
+        return bool(self._with_all(lambda: self.channel.everyone(own, "overflow").any(), lambda: False))
 
     def begin_ahead(self) -> None:
         """Before a forward pass: begin the rounds whose vectors are known, if the next step takes its gradients."""
         trains = self.flat.model.training and torch.is_grad_enabled() and self.watched and self.prepared is None
-        if trains and self.does.takes_one_point and self.does.rounds_ahead(self.steps) and not self.channel.failure:
+        begins = self.does.takes_one_point and not self.begins and self.does.rounds_ahead(self.steps)
+        if trains and begins and not self.channel.failure and not self._is_behind():
             self.flat.check()
-            self._prepare()
+            with suppress(PeerLost):  # the step will find that, too
+                self._prepare()
 
     def _prepare(self) -> Net:
         """The verbs of the next step, with the rounds begun whose vectors are known."""
@@ -322,7 +482,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 net = Net(self.flat, self.links, turn, t)
                 if not self.does.takes_one_point:  # the parameters are set to others before all of x has been sent
                     self.flat.settle(net.x)
-                net.begin(self.does.rounds_ahead(t), {0: net.x, **self._held()})
+                if self.begins != "fusion":
+                    net.begin(self.does.rounds_ahead(0 if self.begins else t), {0: net.x, **self._held()})
             self.prepared = net
         return self.prepared
 
@@ -430,8 +591,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             f"the state is of another {name}, which computes something else: make it with the method of the state",
         )
         require(
-            rank in (None, self.links.rank),
-            f"the state is of rank {rank}, and this is rank {self.links.rank}: every process saves and loads its own",
+            rank in (None, self.rank),
+            f"the state is of rank {rank}, and this is rank {self.rank}: every process saves and loads its own",
         )
         require(
             network == self.network,
@@ -456,6 +617,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             for key, value in held.items()
         }
         self.state[self.flat.trained[0]] = held
+        self.begins = "" if held.get("step") else "all"
         master = held.get("master")
         self.flat.master = None if master is None else self.flat.pool.copy(master)
 
@@ -495,7 +657,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                         raise ValueError("the loader is empty, or cannot begin anew: give one that can") from None
                     batch = again
             flag = torch.tensor([float(ended)], device=self.channel.device)
-            flags = self.channel.everyone(flag, "end of data")
+            flags = self._with_all(partial(self._everyone, flag, "end of data"), partial(torch.clone, flag))
             if bool(flags.any() if end == "shortest" else flags.all()):
                 return
             yield batch
@@ -521,16 +683,36 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         }
         for dtype in dict.fromkeys(value.dtype for value in shared.values()):
             own = {name: value for name, value in shared.items() if value.dtype == dtype}
-            mean = self.channel.mean(torch.cat([value.reshape(-1) for value in own.values()]), "average_parameters")
+            whole = torch.cat([value.reshape(-1) for value in own.values()])
+            mean = self._with_all(partial(self._mean, whole))
             for (name, value), piece in zip(own.items(), mean.split([v.numel() for v in own.values()]), strict=True):
                 averaged[name] = piece.view(value.shape).clone()
         return {name: averaged[name] for name in entries}
+
+    def _mean(self, values: Tensor) -> Tensor:
+        return self.channel.mean(values, "average_parameters")
+
+    def _everyone(self, values: Tensor, what: str) -> Tensor:
+        return self.channel.everyone(values, what)
 
 
 def _decayed(method: Method, decay: Any) -> Method:
     """The method with weight decay in its estimates."""
     estimator, fusion = method.parts
     return compose(Decayed(estimator, decay), fusion, method.name)
+
+
+def _members(network: Network, patience: float) -> Members:
+    """The processes that meet at the store which `torchrun` describes, or that of the program's own group."""
+    if dist.is_initialized():
+        store, rank, world = dist.distributed_c10d._get_default_store(), dist.get_rank(), dist.get_world_size()
+    else:
+        rank, world = described()
+        store = place()
+    require(world == network.n, f"the network has {network.n} nodes and there are {world} processes, one a node")
+    members = Members(store, rank, world, patience)
+    atexit.register(members.leave)
+    return members
 
 
 def _site(model: nn.Module, process_group: Any) -> Any:
