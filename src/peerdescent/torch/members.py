@@ -55,6 +55,8 @@ class Members:
         self.roster = Roster(-1, tuple(range(world)), (0, 0), ())
         self.knocked = False
         """Whether a process asks to join."""
+        self.is_new = False
+        """Whether this process has joined and has not got the others' parameters yet."""
         self._ended = threading.Event()
         self._heart = threading.Thread(target=self._beat, args=(self._another(store),), daemon=True)
         self._heart.start()
@@ -93,7 +95,7 @@ class Members:
         """Meet those that are left, after a process was lost; `position` is how far this process is."""
         last = self.roster
         with self._named():
-            found = self._meet(last.generation + 1, last.ranks, position, False)
+            found = self._meet(last.generation + 1, last.ranks, position, self.is_new)
             return found if self.rank in found.ranks else self._join()
 
     @contextmanager
@@ -107,7 +109,7 @@ class Members:
 
     def _join(self) -> Roster:
         """Ask to join until a meeting has let this process in."""
-        began = time.monotonic()
+        began, self.is_new = time.monotonic(), True
         log.warning("rank %d asks to join", self.rank)
         while True:
             generation = int(self.store.get("generation"))
@@ -132,7 +134,7 @@ class Members:
             arrived = [rank for rank in there if rank in before or self._lives(rank, seen)]
             # At the beginning all are waited for.
             missing = [rank for rank in before if rank not in arrived and (not generation or self._lives(rank, seen))]
-            old = [rank for rank in arrived if rank in before]
+            old = [rank for rank in arrived if rank in before and rank != self.rank]
             # Those who ask to join wait for those who are in, unless nobody is left of them.
             if not missing and (not new or not old):
                 facts = [json.loads(self.store.get(f"{generation}/arrived/{rank}")) for rank in arrived]

@@ -243,12 +243,10 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         require(len(places) == len(known), "params has a parameter that the model does not train: leave it out")
         self.places = [places[id(p)] for p in self.flat.trained]
         """For each trained parameter the number of its group."""
-        if self.members is not None and self.members.roster.generation:
+        if self.members is not None:
             self._regroup(None)
         else:
-            self.channel.agree(self.facts)
-            if start == "rank 0":
-                self._start_alike()
+            self._meet([])
         model.register_forward_pre_hook(Hook(self))
 
     def _start_alike(self) -> None:
@@ -286,27 +284,32 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             try:
                 if lost is not None:
                     self._link(Channel(f"optimizer, generation {roster.generation}", self.members.circle(), limit))
-                self.channel.agree(self.facts)
-                self._welcome([roster.ranks.index(rank) for rank in roster.new])
+                self._meet([roster.ranks.index(rank) for rank in roster.new])
                 break
             except StoreLost:
                 raise
             except PeerLost as error:
                 lost = error
-        came = self.links.rank in [roster.ranks.index(rank) for rank in roster.new]
-        self.begins = "all" if came or not self.kept else "fusion"
-        if came:
-            self.kept = {}
+        self.begins = "all" if self.members.is_new or not self.kept else "fusion"
+        if self.members.is_new:
+            self.kept, self.calls, self.members.is_new = {}, 0, False
             self.state[self.flat.trained[0]] = {"step": roster.position[0], "rank": self.members.rank}
-            self.calls = 0
-            log.warning("step %d: rank %d has joined %d others", self.steps, self.members.rank, len(roster.ranks) - 1)
+            log.warning("step %d: rank %d has joined %d others", self.steps, self.rank, len(roster.ranks) - 1)
+        elif self.steps < roster.position[0]:
+            log.warning("rank %d leaves out steps %d to %d", self.rank, self.steps, roster.position[0] - 1)
+
+    def _meet(self, new: list[int]) -> None:
+        """Agree on what is trained, and start alike; processes that came later take the average of their neighbours."""
+        self.channel.agree(self.facts)
+        begun = self.members is not None and self.members.roster.position != (0, 0)
+        if begun and len(new) < self.channel.world:
+            self._welcome(new)
+        elif self.facts["start"] == "rank 0":
+            self._start_alike()
 
     def _welcome(self, new: list[int]) -> None:
         """Processes that came take the average of the neighbours that were there: parameters and buffers."""
         old = [k for k in range(self.channel.world) if k not in new]
-        if not old:
-            self._start_alike()
-            return
         near = {k: [j for j in old if j in self._neighbours(k)] or old[:1] for k in new}
         with torch.no_grad():
             for k, givers in near.items():
@@ -390,7 +393,6 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
     def _abandoned(self, closure: Callable[[], Any] | None) -> Any:
         """A step that the others have made already: it counts, and changes nothing."""
-        log.warning("step %d: rank %d is behind the others, and leaves this step out", self.steps, self.rank)
         loss = None if closure is None else self.flat.evaluate(self.flat.read(), closure)[0]
         self.state[self.flat.trained[0]] = {**self.state.get(self.flat.trained[0], {}), "step": self.steps + 1}
         self.calls = 0
@@ -482,8 +484,10 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 net = Net(self.flat, self.links, turn, t)
                 if not self.does.takes_one_point:  # the parameters are set to others before all of x has been sent
                     self.flat.settle(net.x)
-                if self.begins != "fusion":
-                    net.begin(self.does.rounds_ahead(0 if self.begins else t), {0: net.x, **self._held()})
+                if self.begins == "all":
+                    net.begin(self.does.rounds_ahead(0), {0: net.x})
+                elif not self.begins:
+                    net.begin(self.does.rounds_ahead(t), {0: net.x, **self._held()})
             self.prepared = net
         return self.prepared
 
