@@ -63,7 +63,7 @@ CASES = {
     "channels first": ((2, 3, 7, 6), (4, 3, 3, 2), ("NCHW", "OIHW", "NCHW"), (2, 1), "SAME", (1, 2)),
     "axes in any order": ((7, 3, 2, 6), (2, 4, 3, 3), ("HCNW", "WOIH", "WNCH"), (2, 1), [(0, 1), (2, 0)], (1, 2)),
     "one place": (IMAGE, (1, 1, 3, 4), IMAGES, (2, 2), "SAME", (1, 1)),
-    "as large as the image": (IMAGE, (7, 6, 3, 2), IMAGES, (1, 1), "VALID", (1, 1)),
+    "as large as the image": ((2, 3, 4, 3), (3, 4, 3, 2), IMAGES, (1, 1), "VALID", (1, 1)),
     "one dimension": ((2, 9, 3), (4, 3, 2), ("NWC", "WIO", "NWC"), (2,), "SAME", (2,)),
     "three dimensions": ((2, 3, 4, 5, 2), (4, 3, 2, 3, 2), ("NCDHW", "OIDHW", "NCDHW"), (1, 2, 1), "SAME", (1, 1, 2)),
     "none": ((5, 3), (3, 4), ("NC", "IO", "NC"), (), [], ()),
@@ -227,8 +227,8 @@ RING = peer.Network(peer.topology.ring(NODES))
 METHOD = peer.methods.dsgd(alpha=0.2, batch=3)
 
 
-def run(problem=PROBLEM, method=METHOD, network=RING, **options):
-    return peer.run(method, problem, network, steps=6, precision=64, record=2, **options)
+def run(engine):
+    return peer.run(METHOD, PROBLEM, RING, steps=3, precision=64, record=1, engine=engine)
 
 
 @pytest.fixture
@@ -240,14 +240,14 @@ def products(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("engine", ["stacked", "sharded"])
-def test_a_run_is_that_of_the_debug_engine(engine, products):
+def test_a_run_is_that_of_the_debug_engine(products):
     plain = run(engine="debug")
     assert not products
-    found = run(engine=engine)
-    assert products
-    assert_close(found.x, plain.x)
-    assert np.abs(found.x - found.x.mean(axis=0)).max() > 1e-3, "nodes differ"
+    for engine in ("stacked", "sharded"):
+        products.clear()
+        assert_close(run(engine=engine).x, plain.x)
+        assert products
+    assert np.abs(plain.x - plain.x.mean(axis=0)).max() > 1e-3, "nodes differ"
 
 
 @pytest.mark.parametrize(("nodes", "gpu", "expected"), [(1, False, 6), (2, False, 6), (1, True, 0), (2, True, 2)])
