@@ -61,6 +61,12 @@ MODELS: dict[str, tuple[Callable[[Any, Any], Any], list[Any]]] = {
     "convolutional": (convolutional, _layers((3, 3, 1, 16), (3, 3, 16, 32), (7 * 7 * 32, 128), (128, 10))),
 }
 
+MEANS = {
+    "perceptron": ("parts", "three products", "blocks", "sums"),
+    "convolutional": ("three products", "convolutions as products"),
+}
+"""What is switched off, too, one at a time."""
+
 
 def plain(function: Callable[[Any, Any], Any], params: Any, features: Any, labels: Any) -> Callable[[], Any]:
     """SGD for one model with the batches of all nodes."""
@@ -108,6 +114,7 @@ def without(what: str) -> Callable[[], None]:
         "three products": (program, "by_three", lambda function: function),
         "blocks": (program, "BLOCK", 1 << 30),
         "sums": (mixing, "SUMMED_UP_TO", 0),
+        "convolutions as products": (program, "by_products", lambda oracle: oracle),
     }
     jax.clear_caches()
     if not what:
@@ -162,7 +169,7 @@ def main() -> None:
     with jax.default_matmul_precision("highest"):
         for model, (function, params) in MODELS.items():
             problem = peer.problems.loss(function, params, (features, labels))
-            for what in ("", "parts", "three products", "blocks", "sums") if model == "perceptron" else ("",):
+            for what in ("", *MEANS[model]):
                 restore = without(what)
                 chosen = methods if not what else {"dsgd": methods["dsgd"]}
                 runs = {name: ours(method, problem, network) for name, method in chosen.items()}

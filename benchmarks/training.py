@@ -400,8 +400,11 @@ def main() -> None:
         f"{values['machine']}. Decent-DP: {decent or 'not installed, so not measured'}.",
     ]
     if "steps" in words.tasks:
-        values["steps"] = {size: together(setting._replace(task="steps", size=size)) for size in words.sizes}
-        rows = [row for size, found in values["steps"].items() for row in step_rows(size, found)]
+        values["steps"], rows = {}, []
+        for size in words.sizes:
+            values["steps"][size] = together(setting._replace(task="steps", size=size))
+            rows += step_rows(size, values["steps"][size])
+            print("\n".join(" | ".join(row) for row in rows if row[0] == size), file=sys.stderr, flush=True)
         lines += ["", *table(["parameters", "what", "ms a step", "over by hand", "over DDP", "over Decent-DP"], rows)]
     if "memory" in words.tasks:
         names, size = [n for n in contenders(setting) if n != "two bare rounds"], words.sizes[-1]

@@ -21,7 +21,7 @@ from peerdescent.engines.contract import Running
 from peerdescent.engines.devices import on_gpu
 from peerdescent.engines.mixing import AXIS, FIRST, SAME, SECOND, Fixed
 from peerdescent.engines.outline import outline
-from peerdescent.engines.program import Program, begin, draw, interval
+from peerdescent.engines.program import Program, begin, draw, interval, with_products
 from peerdescent.methods.contract import Method
 from peerdescent.problems.problem import Oracle, Problem
 
@@ -185,13 +185,13 @@ def evaluate(oracle: Oracle, mesh: Mesh | None, points: jax.Array, data: Any) ->
 
 def _average(oracle: Oracle, points: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
     """The mean over the nodes in `data` of f_i (k,) and of its gradients (k, p) at points (k, p)."""
-    sizes = jax.tree.leaves(data)[0].shape
+    sizes, exact = jax.tree.leaves(data)[0].shape, with_products(oracle).exact
     held = max(int(np.prod(leaf.shape[1:2])) for leaf in jax.tree.leaves(data))
 
     def some(points: jax.Array) -> tuple[jax.Array, jax.Array]:
         # One node after the other, so that the rows of a node stay in the cache.
         def node(total: Any, own: Any) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, total, jax.vmap(oracle.exact, (0, None))(points, own)), None
+            return jax.tree.map(jnp.add, total, jax.vmap(exact, (0, None))(points, own)), None
 
         nothing = jnp.zeros(points.shape[0], points.dtype), jnp.zeros_like(points)
         values, grads = lax.scan(node, nothing, data)[0]

@@ -12,42 +12,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+
+from peerdescent.engines.rewriting import rewritten
 
 ALGORITHM = lax.DotAlgorithmPreset.TF32_TF32_F32_X3
-PROGRAMS: Any = (ClosedJaxpr, Jaxpr)
 FULL = lax.Precision.HIGHEST, lax.Precision.HIGHEST
 
 
 def by_three(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, with every product of float32 matrices in full precision computed as three."""
-
-    def act(*values: Any) -> Any:
-        traced, form = jax.make_jaxpr(function, return_shape=True)(*values)
-        found = jaxpr_as_fun(_changed(traced))(*jax.tree.leaves(values))
-        return jax.tree.unflatten(jax.tree.structure(form), found)
-
-    return act
+    return rewritten(function, _as_three)
 
 
-def _changed(given: Any) -> Any:
-    """A traced program, or a setting of one of its operations, in which full precision is that of `ALGORITHM`."""
-    if type(given) is tuple:
-        return tuple(map(_changed, given))
-    if not isinstance(given, PROGRAMS):
-        return given
-    inner = getattr(given, "jaxpr", given)  # before JAX 0.11, a program with constants holds one without
-    if inner is not given:
-        return given.replace(jaxpr=_changed(inner))
-    return given.replace(eqns=[_changed_equation(equation) for equation in given.eqns])
-
-
-def _changed_equation(equation: Any) -> Any:
-    settings = {name: _changed(value) for name, value in equation.params.items()}
-    if equation.primitive.name == "dot_general" and settings["precision"] == FULL:
-        single = all(name.aval.dtype == jnp.float32 for name in equation.invars)
-        settings["precision"] = ALGORITHM if single else FULL
-    return equation.replace(params=settings)
+def _as_three(equation: Any) -> Any:
+    if equation.primitive.name != "dot_general" or equation.params["precision"] != FULL:
+        return equation
+    if any(name.aval.dtype != jnp.float32 for name in equation.invars):
+        return equation
+    return equation.replace(params={**equation.params, "precision": ALGORITHM})

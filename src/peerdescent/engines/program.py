@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 
 from peerdescent.compressors import Compressor
 from peerdescent.engines.contract import Running
+from peerdescent.engines.convolutions import by_products
 from peerdescent.engines.devices import on_gpu
 from peerdescent.engines.mixing import AXIS, Turn, Weights
 from peerdescent.engines.parts import Parts, is_vector, joined, split
@@ -144,11 +145,11 @@ class Net:
 
     def grad(self, x: Any, sample: Sample) -> Any:
         """Every node's minibatch gradient."""
-        x, oracle = settled(x), self.program.oracle
+        x = settled(x)
         if isinstance(x, Parts):
-            return Parts(jax.vmap(_precise(oracle.grad))(x.arrays, sample.drawn, self.data))
+            return Parts(jax.vmap(_precise(self._oracle.grad))(x.arrays, sample.drawn, self.data))
         if not self.program.many:
-            return jax.vmap(oracle.grad)(x, sample.drawn, self.data)
+            return jax.vmap(self._oracle.grad)(x, sample.drawn, self.data)
         if self.due is not None or sample.batch < MERGED_FROM:
             return self._where_due(partial(self._gradients, sample=sample), x)
         self.pending.append(Pending(self, x, sample))
@@ -156,7 +157,7 @@ class Net:
 
     def full_grad(self, x: Any) -> Any:
         """Every node's exact gradient."""
-        x, exact = settled(x), self.program.oracle.exact
+        x, exact = settled(x), with_products(self.program.oracle).exact
         if isinstance(x, Parts):
             return Parts(jax.vmap(_precise(exact))(x.arrays, self.data)[1])
         if not self.program.many:
@@ -240,9 +241,14 @@ class Net:
             for p, value in zip(together, jnp.split(joined, len(together), axis=1), strict=True):
                 p.found = value
 
+    @property
+    def _oracle(self) -> Oracle:
+        """The oracle for minibatches of these nodes."""
+        return with_products(self.program.oracle, several=jax.tree.leaves(self.data)[0].shape[0] > 1)
+
     def _gradients(self, x: jax.Array, sample: Sample) -> jax.Array:
         """The gradients of all configurations (n, c, p) on one sample."""
-        local = jax.vmap(self.program.oracle.grad, (0, None, None))
+        local = jax.vmap(self._oracle.grad, (0, None, None))
         return jax.vmap(local)(x, sample.drawn, self.data)
 
     def _where_due(self, gradients: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
@@ -263,6 +269,15 @@ class Net:
 def _precise(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of deep models, with products as a GPU computes them best in full precision."""
     return by_three(function) if on_gpu() else function
+
+
+def with_products(oracle: Oracle, several: bool = False) -> Oracle:
+    """The oracle, with convolutions as products where these are faster.
+
+    On a CPU they are always, since XLA has no fast convolutions inside of loops there. On a GPU they are meant for
+    minibatches of several nodes; patches of all rows would need much of its memory.
+    """
+    return by_products(oracle) if several or not on_gpu() else oracle
 
 
 def draw(oracle: Oracle, data: Any, seed: Any, t: Any, call: int, batch: int, axis: str | None = None) -> Any:
