@@ -5,8 +5,8 @@
 
 Four to eight processes train a linear model with `on_loss="continue"`, each on rows of its own. A case is `kill`
 (SIGKILL), `stop` (SIGSTOP), or one of them with `-back`: then the process is started anew, or continued (SIGCONT).
-`apart` cuts a path in two. The processes meet at a store of this program, as they would at that of an agent, and use the
-loopback address alone. Every line says who was lost when, the loss on the rows of all over that of an unbroken
+`apart` cuts a path in two. The processes meet at a store of this program, as they would at that of an agent, and use
+the loopback address alone. Every line says who was lost when, the loss on the rows of all over that of an unbroken
 training, how many hang, and whether the logs of all others name who left and who came.
 """
 

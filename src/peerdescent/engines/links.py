@@ -11,7 +11,7 @@ import torch
 from peerdescent.compressors import Compressor
 from peerdescent.engines.channels import Channel
 from peerdescent.engines.mixing import Repeated
-from peerdescent.engines.vectors import Vector, combine
+from peerdescent.engines.vectors import Vector, add, combine
 from peerdescent.errors import require
 from peerdescent.networks.network import Network
 from peerdescent.networks.rounds import Iteration
@@ -81,7 +81,7 @@ class Turn:
                     heard = {j: packed.read(j, received) for j, received in heard.items()}
                 combined(out[piece], own[piece], links.rank, weights, {**heard, SENT: message[piece]})
             if noise is not None:
-                out.add_(noise, alpha=-1.0 if verb == "disagree" else 1.0)
+                add(out, -1.0 if verb == "disagree" else 1.0, noise)
 
         return x.pool.later(fill)
 
@@ -117,7 +117,7 @@ def _differences(
     out.zero_()
     for j, w in weights.items():
         if j != rank:
-            out.add_(x - heard[j], alpha=w)
+            add(out, w, x - heard[j])
 
 
 def _rounded(combined: Combination) -> Combination:

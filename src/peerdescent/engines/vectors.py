@@ -148,6 +148,11 @@ def number(value: Any) -> float:
     raise TypeError(f"a vector is computed with vectors and numbers, not with {type(value).__name__}")
 
 
+def add(out: Tensor, factor: float, x: Tensor) -> None:
+    """out = out + factor x, in place."""
+    out.add_(x, alpha=factor)
+
+
 def combine(out: Tensor, terms: Sequence[tuple[float, Tensor]]) -> None:
     """out = the sum of factors times tensors, of which none is `out`."""
     terms = sorted((term for term in terms if term[0] != 0), key=lambda term: term[0] != 1)  # a factor 1 costs nothing

@@ -2,8 +2,8 @@
 
 Each process shows that it lives by counting up a number at the store. When a process is lost to another, that one
 closes its connections, so that soon all notice, and each comes to a meeting at the store. It ends when all have arrived
-that live, and the first to see that writes who they are. Whoever is not on that list has to ask to join again. So there is
-one list, written once, whatever each process believes about the others.
+that live, and the first to see that writes who they are. Whoever is not on that list has to ask to join again. So there
+is one list, written once, whatever each process believes about the others.
 """
 
 from __future__ import annotations

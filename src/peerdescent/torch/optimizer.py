@@ -58,20 +58,20 @@ Batch = TypeVar("Batch")
 
 @dataclasses.dataclass(frozen=True)
 class Decayed:
-    """An estimator whose estimates include decoupled weight decay: v_t + decay x_t."""
+    """An estimator whose estimates include decoupled weight decay: v_t + rate x_t."""
 
     estimator: Estimator
-    decay: Any
+    rate: Any
 
     def init(self, x: Any, net: Verbs) -> tuple[Any, Any]:
         """The estimate of iteration 0."""
         v, memory = self.estimator.init(x, net)
-        return v + self.decay * x, memory
+        return v + self.rate * x, memory
 
     def step(self, x: Any, memory: Any, net: Verbs) -> tuple[Any, Any]:
         """The estimate of a later iteration."""
         v, memory = self.estimator.step(x, memory, net)
-        return v + self.decay * x, memory
+        return v + self.rate * x, memory
 
 
 class Hook:
@@ -700,10 +700,10 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         return self.channel.everyone(values, what)
 
 
-def _decayed(method: Method, decay: Any) -> Method:
+def _decayed(method: Method, rate: Any) -> Method:
     """The method with weight decay in its estimates."""
     estimator, fusion = method.parts
-    return compose(Decayed(estimator, decay), fusion, method.name)
+    return compose(Decayed(estimator, rate), fusion, method.name)
 
 
 def _members(network: Network, patience: float) -> Members:
