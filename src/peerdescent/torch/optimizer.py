@@ -536,11 +536,11 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         """Refuse keys that the method does not use."""
         known = ["lr", *(name for name in self.method.numbers if name != self.rate)]
         known += ["weight_decay"] if "weight_decay" in self.defaults else []
-        for name, value in group.items():
-            require(
-                name in (*known, *SCHEDULED, "params", *self._about),
-                f"{name} = {value!r} in the parameter group: {self.method.name} knows only {' and '.join(known)}; "
-                "remove it, or give weight_decay= when the optimizer is made",
+        allowed = {*known, *SCHEDULED, "params", *self._about}
+        for name in group.keys() - allowed:
+            raise ValueError(
+                f"{name} = {group[name]!r} in the parameter group: {self.method.name} knows only {' and '.join(known)}; "
+                "remove it, or give weight_decay= when the optimizer is made"
             )
 
     def _watching(self, closure: Callable[[], Any]) -> Callable[[], Any]:
