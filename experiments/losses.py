@@ -33,7 +33,7 @@ from torch import nn
 import peerdescent as peer
 from peerdescent.torch import DecentralizedOptimizer
 
-ROWS, WIDTH, PACE, LIMIT = 40, 8, 0.004, 120.0
+ROWS, WIDTH, PACE, LIMIT = 400, 8, 0.004, 120.0
 KINDS = ("kill", "stop", "kill-back", "stop-back")
 METHODS = ("gt-dsgd[alpha=0.05]", "dsgd[alpha=0.05]", "gt-hsgd[alpha=0.05,beta=0.1]", "d2[alpha=0.05]")
 FORKS = multiprocessing.get_context("forkserver")
@@ -42,7 +42,7 @@ FORKS = multiprocessing.get_context("forkserver")
 def rows(rank: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows of a node: one truth for all, and inputs and noise of its own."""
     drawn = torch.Generator().manual_seed(100 + rank)
-    inputs = torch.randn(ROWS, WIDTH, generator=drawn, dtype=torch.float64) + 0.1 * rank
+    inputs = torch.randn(ROWS, WIDTH, generator=drawn, dtype=torch.float64) + 0.05 * rank
     noise = torch.randn(ROWS, 1, generator=drawn, dtype=torch.float64)
     return inputs, inputs @ torch.linspace(-1, 1, WIDTH, dtype=torch.float64)[:, None] + noise
 

@@ -150,7 +150,8 @@ class Members:
         self.store.set("generation", str(generation))
         roster = Roster(generation, tuple(found["ranks"]), tuple(found["position"]), tuple(found["new"]))
         if self.rank in roster.ranks:
-            gone, came = sorted(set(before) - set(roster.ranks)), [rank for rank in roster.new if rank != self.rank]
+            stayed = set(roster.ranks) - set(roster.new)
+            gone, came = sorted(set(before) - stayed), [rank for rank in roster.new if rank != self.rank]
             for rank in gone:
                 log.warning("step %d: rank %d left; %d go on", roster.position[0], rank, len(roster.ranks))
             for rank in came:
