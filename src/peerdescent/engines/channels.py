@@ -50,6 +50,9 @@ LOST = re.compile(r"connection|broken pipe|reset by peer|timed out|timeout|unrea
 NOTHING = torch.empty(0, dtype=torch.uint8)
 """What is sent where a line says it all."""
 
+_unended: set[Exchange] = set()
+"""Exchanges that have begun, also those that nobody waits for any more: their messages must find who they are for."""
+
 Begun = list[tuple[int, Any]]
 """Messages on their way: the other process of each, and PyTorch's handle."""
 
@@ -165,6 +168,7 @@ class Channel:
     def close(self) -> None:
         """Close all connections: whoever waits for this process learns at once that it is gone."""
         self.failure = self.failure or "its connections are closed"
+        _unended.difference_update(self.open)
         self.open.clear()
         if self.wires is not None:
             self.wires.abort()
@@ -274,6 +278,7 @@ class Exchange:
             pieces = [(rank, verb, piece) for rank, verb, x in self.asked for piece in x.split(self.length)]
             self.told += channel.post(pieces, self.tag)
         channel.open.append(self)
+        _unended.add(self)
 
     def line_from(self, rank: int) -> tuple[torch.Tensor, Begun]:
         """The line of a process, once it has arrived, and what to wait for."""
@@ -294,6 +299,7 @@ class Exchange:
             self._differ()
         yield from arriving
         channel.wait(self.told)
+        _unended.discard(self)
         channel.envelopes += [line for line, _ in self.heard.values()]
 
     def _arriving(

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -72,6 +72,20 @@ class Decayed:
         """The estimate of a later iteration."""
         v, memory = self.estimator.step(x, memory, net)
         return v + self.rate * x, memory
+
+
+class Current(NamedTuple):
+    """The numbers of the parameter groups, the method with them, its weight decay, and the numbers in words."""
+
+    numbers: dict[str, Any]
+    method: Method
+    shrinks: Any
+    text: str
+
+    def at(self, t: int) -> Method:
+        """The method in iteration t."""
+        now = self.method.at(t)
+        return now if self.shrinks is None else _decayed(now, self.shrinks)
 
 
 class Hook:
@@ -195,6 +209,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self.kept: dict[int, Any] = {}
         self.nodes, self.message, self.network = network, message, f"{network}, checksum {digest(network.arrays)}"
         self.prepared: Net | None = None
+        self.current: Current | None = None
         self.watched = False
         self.begins = "all"
         """What starts anew in the next step: "all", the fusion's memory ("fusion") or nothing."""
@@ -407,7 +422,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             "the parameters were changed between the forward pass and the step, when they were on their way to the "
             "neighbours: change them after a step",
         )
-        method = self._method(t)
+        current = self._current()
+        self.links.numbers, method = current.text, current.at(t)
         net.closure = closure if closure is None or self.watched else self._watching(closure)
         net.scale = float(getattr(self, "grad_scale", None) or 1.0)
         with torch.no_grad():
@@ -479,7 +495,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         """The verbs of the next step, with the rounds begun whose vectors are known."""
         if self.prepared is None:
             t = self.steps
-            turn = self.links.begin(t, self._announced())
+            turn = self.links.begin(t, self._current().text)
             with torch.no_grad():
                 net = Net(self.flat, self.links, turn, t)
                 if not self.does.takes_one_point:  # the parameters are set to others before all of x has been sent
@@ -510,21 +526,22 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 require(0 <= value < math.inf, f"{name} = {value}: must be finite and not negative")
         return {**found, **{name: self.param_groups[0][name] for name in names}}
 
-    def _announced(self) -> str:
-        plain = {}
-        for name, value in self._numbers().items():
-            several = isinstance(value, list) and len(set(value)) > 1
-            plain[name] = value if several else float(value[0] if isinstance(value, list) else value)
-        return ", ".join(f"{name} = {value!r}" for name, value in plain.items())
-
-    def _method(self, t: int) -> Method:
-        """The method with the numbers of the parameter groups."""
+    def _current(self) -> Current:
+        """The method with the numbers of the parameter groups; made anew when they have changed."""
         numbers = self._numbers()
-        self.links.numbers = self._announced()
-        rates, decays = numbers.pop("lr"), numbers.pop("weight_decay", None)
-        # A tensor is not checked against the declared range: schedules may end at 0, which no method accepts.
-        now = self.method.replace(**{**numbers, self.rate: self._by_group(rates)}).at(t)
-        return now if decays is None else _decayed(now, self._by_group(decays))
+        if self.current is None or self.current.numbers != numbers:
+            known = dict(numbers)
+            rates, decays = known.pop("lr"), known.pop("weight_decay", None)
+            # A tensor is not checked against the declared range: schedules may end at 0, which no method accepts.
+            now = self.method.replace(**{**known, self.rate: self._by_group(rates)})
+            shrinks = None if decays is None else self._by_group(decays)
+            plain = {}
+            for name, value in numbers.items():
+                several = isinstance(value, list) and len(set(value)) > 1
+                plain[name] = value if several else float(value[0] if isinstance(value, list) else value)
+            text = ", ".join(f"{name} = {value!r}" for name, value in plain.items())
+            self.current = Current(numbers, now, shrinks, text)
+        return self.current
 
     def _by_group(self, values: list[float]) -> Any:
         """One number, or a vector if the groups have different ones."""
