@@ -156,14 +156,20 @@ class Processes:
         return np.array(values), np.array(grads)
 
     def gather(self, state: Any) -> Any:
-        """The state of all nodes as the same tree with NumPy arrays (n, ...), in every process."""
+        """The state of all nodes as the same tree with NumPy arrays (n, ...), in every process.
+
+        A vector that is in the state twice is sent once.
+        """
+        seen: dict[int, np.ndarray] = {}
 
         def everyone(leaf: Any) -> Any:
             if not np.ndim(leaf):
                 return leaf
-            known = isinstance(leaf, Vector | torch.Tensor)
-            own = getattr(leaf, "tensor", leaf) if known else torch.tensor(leaf, device=self.links.channel.device)
-            return self.links.channel.everyone(own).cpu().numpy()
+            if id(leaf) not in seen:
+                known = isinstance(leaf, Vector | torch.Tensor)
+                own = getattr(leaf, "tensor", leaf) if known else torch.tensor(leaf, device=self.links.channel.device)
+                seen[id(leaf)] = self.links.channel.everyone(own).cpu().numpy()
+            return seen[id(leaf)]
 
         return jax.tree.map(everyone, state)
 
