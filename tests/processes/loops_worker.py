@@ -404,6 +404,9 @@ class Worker:
         torch.save(model, stored)
         stored.seek(0)
         copied, loaded = copy.deepcopy(model), torch.load(stored, weights_only=False)
+        parameters = list(model.parameters())
+        self.seen["storages"] = len({p.untyped_storage().data_ptr() for p in parameters}) == len(parameters)
+        self.seen["storages fit"] = [p.untyped_storage().nbytes() == p.nbytes for p in parameters]
         found = []
         for each in (copied, loaded):
             each.train()

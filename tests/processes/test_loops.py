@@ -325,6 +325,12 @@ def test_copies_of_a_model_have_no_part_in_its_optimizer(seen):
     assert seen["hooks"].tolist() == [[1, 1, 1]] * NODES, "a new optimizer takes the place of an earlier one"
 
 
+def test_parameters_have_storages_of_their_own(seen):
+    """Else safetensors, and what uses it, would take them for copies of each other and store one of them."""
+    assert seen["storages"].all()
+    assert seen["storages fit"].all()
+
+
 def test_layouts_do_not_matter(seen):
     for kind in ("plain", "channels last"):
         assert seen[f"layout order {kind}"].all()

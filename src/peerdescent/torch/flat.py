@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
 
 from peerdescent.engines.vectors import Pool, Vector
 from peerdescent.errors import require
@@ -79,7 +80,7 @@ class Flat:
         self.piece = slice(begin, begin + each)
         self.pool = Pool(torch.empty(each, dtype=self.dtype, device=self.device))
         self.whole = self.pool if site is None else Pool(torch.empty_like(self.memory, dtype=self.dtype))
-        self.homes = self.views(self.memory)
+        self.homes = self.views(self.memory, apart=True)
         self.known: dict[int, tuple[Tensor, list[Tensor]]] = {}
         self.moved = 0
         """How often parameters were found with other memory than that of the vector."""
@@ -89,9 +90,15 @@ class Flat:
         self.master: Vector | None = None
         """In float32, what the parameters are rounded from."""
 
-    def views(self, flat: Tensor) -> list[Tensor]:
-        """Pieces of a vector, in the shapes of the parameters and in their order of memory."""
-        pieces = flat[: sum(self.sizes)].split(self.sizes)
+    def views(self, flat: Tensor, apart: bool = False) -> list[Tensor]:
+        """Pieces of a vector, in the shapes of the parameters and in their order of memory.
+
+        With `apart` each has a storage of its own, of its own size, in the same memory: libraries that store models
+        take tensors of one storage for copies of each other, and leave them out.
+        """
+        pieces: Sequence[Tensor] = flat[: sum(self.sizes)].split(self.sizes)
+        if apart:
+            pieces = [from_dlpack(piece) if piece.numel() else piece for piece in pieces]
         found = []
         for p, piece in zip(self.trained, pieces, strict=True):
             orders = {4: [torch.channels_last], 5: [torch.channels_last_3d]}.get(p.dim(), [])
