@@ -20,7 +20,7 @@ import numpy as np
 from children import free_port
 
 FORKS = multiprocessing.get_context("forkserver")
-WORKERS = ["ranks", "shards", "optimizer_worker"]
+WORKERS = ["ranks", "shards", "optimizer_worker", "loops_worker"]
 NEEDED = [
     "peerdescent.cli.main",
     "peerdescent.datasets.loader",

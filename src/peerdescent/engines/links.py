@@ -127,10 +127,11 @@ def _rounded(combined: Combination) -> Combination:
         out: torch.Tensor, x: torch.Tensor, rank: int, weights: Mapping[int, float], heard: Mapping[int, torch.Tensor]
     ) -> None:
         near = [(w, heard[j]) for j, w in weights.items() if j != rank]
-        own = sum(w for w, _ in near)
         if combined is _weigh:
-            combine(out, [(1.0, x), (-own, heard[SENT]), *near])
+            given = 1 - weights.get(rank, 0.0)  # the neighbours' weights of it, whether rows or columns sum to 1
+            combine(out, [(1.0, x), (-given, heard[SENT]), *near])
         else:
+            own = sum(w for w, _ in near)
             combine(out, [(own, heard[SENT].to(x.dtype)), *((-w, received) for w, received in near)])
 
     return act

@@ -9,18 +9,24 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
 
 from peerdescent.engines.vectors import Pool, Vector
 from peerdescent.errors import require
 
 WRAPPERS = {
-    "DistributedDataParallel": "averages gradients itself: give model.module, and call that in the closure; inside a "
-    "site, give it with process_group=, the processes that link the sites",
+    "DistributedDataParallel": "averages gradients itself: give model.module, and call that in the closure; where "
+    "Accelerate, Trainer or Lightning made it, call peerdescent.torch.alone() first; inside a site, give it with "
+    "process_group=, the processes that link the sites",
     "FullyShardedDataParallel": "divides the parameters over the processes: give the model without it",
     "FSDPModule": "divides the parameters over the processes, by fully_shard: give the model without it",
     "DTensor": "divides a tensor over the processes: give a model of plain tensors",
 }
 """Classes of PyTorch that communicate by themselves, and what to do instead."""
+
+
+gather: Callable[..., Any] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+"""It has another name in later versions of PyTorch."""
 
 
 class Surroundings(NamedTuple):
@@ -74,17 +80,25 @@ class Flat:
         self.piece = slice(begin, begin + each)
         self.pool = Pool(torch.empty(each, dtype=self.dtype, device=self.device))
         self.whole = self.pool if site is None else Pool(torch.empty_like(self.memory, dtype=self.dtype))
-        self.homes = self.views(self.memory)
+        self.homes = self.views(self.memory, apart=True)
         self.known: dict[int, tuple[Tensor, list[Tensor]]] = {}
+        self.moved = 0
+        """How often parameters were found with other memory than that of the vector."""
         self.home()
         self.shown: Any = None
         """A reference to the vector whose values the parameters have."""
         self.master: Vector | None = None
         """In float32, what the parameters are rounded from."""
 
-    def views(self, flat: Tensor) -> list[Tensor]:
-        """Pieces of a vector, in the shapes of the parameters and in their order of memory."""
-        pieces = flat[: sum(self.sizes)].split(self.sizes)
+    def views(self, flat: Tensor, apart: bool = False) -> list[Tensor]:
+        """Pieces of a vector, in the shapes of the parameters and in their order of memory.
+
+        With `apart` each has a storage of its own, of its own size, in the same memory: libraries that store models
+        take tensors of one storage for copies of each other, and leave them out.
+        """
+        pieces: Sequence[Tensor] = flat[: sum(self.sizes)].split(self.sizes)
+        if apart:
+            pieces = [from_dlpack(piece) if piece.numel() else piece for piece in pieces]
         found = []
         for p, piece in zip(self.trained, pieces, strict=True):
             orders = {4: [torch.channels_last], 5: [torch.channels_last_3d]}.get(p.dim(), [])
@@ -105,8 +119,14 @@ class Flat:
         """Move parameters into the common memory: at the beginning all of them, later those that were given others."""
         for p, view in zip(self.trained, self.homes, strict=True):
             if p.data_ptr() != view.data_ptr() or p.stride() != view.stride():
+                require(
+                    (p.dtype, p.device, p.shape) == (view.dtype, view.device, view.shape),
+                    f"a parameter was {_described(view)} when the optimizer was made, and is {_described(p)} now: "
+                    "convert or move the model first, and make the optimizer then",
+                )
                 view.copy_(p.detach())
                 p.data = view
+                self.moved += 1
 
     def check(self) -> None:
         """Refuse a model whose trained parameters are not those that it had at the beginning."""
@@ -125,8 +145,8 @@ class Flat:
 
     @property
     def version(self) -> int:
-        """A number that grows when somebody changes the parameters in place."""
-        return sum(p._version for p in self.trained)
+        """A number that grows when the parameters change: in place, by other memory, or here."""
+        return self.moved + sum(p._version for p in self.trained)
 
     def read(self) -> Vector:
         """The parameters, as they are in memory; their values are kept elsewhere before that is used for others."""
@@ -156,11 +176,12 @@ class Flat:
         if now is not None and now.is_at(self.here):
             self.settle(now)
         self.here.copy_(x.tensor)
+        torch.autograd.graph.increment_version(self.trained)  # so PyTorch refuses a backward pass from before
         self.shown = weakref.ref(x)
         if self.memory.dtype != self.dtype:
             self.master = x
         if self.site is not None:
-            dist.all_gather_into_tensor(self.memory, self.here.clone(), group=self.site)
+            gather(self.memory, self.here.clone(), group=self.site)
 
     def settle(self, x: Vector) -> None:
         """Give a vector memory of its own, if it has that of the parameters."""
@@ -206,13 +227,23 @@ class Flat:
         for buffer, value in zip(self.model.buffers(), saved.buffers, strict=True):
             buffer.detach().copy_(value)
 
-    def evaluate(self, x: Vector, closure: Callable[[], Any]) -> tuple[Any, Vector]:
-        """The closure's value at x, and its gradient (p,), zero for parameters that the loss does not depend on."""
+    def evaluate(self, x: Vector, closure: Callable[[], Any], adds: bool) -> tuple[Any, Vector]:
+        """The closure's value at x, and its gradient (p,), zero for parameters that the loss does not depend on.
+
+        If it `adds`, a closure that calls `backward` itself may leave gradients of earlier batches where they are, and
+        add to them.
+        """
         self.write(x)
-        self.forget()
+        if not adds:
+            self.forget()
+        before = [(p.grad, p.grad is not None and p.grad._version) for p in self.trained]
         with torch.enable_grad():
             loss = closure()
-            if not self.has_gradients:
+            now = [(p.grad, p.grad is not None and p.grad._version) for p in self.trained]
+            changed = any(a is not b or old != new for (a, old), (b, new) in zip(before, now, strict=True))
+            if not changed:  # it has not called `backward`
+                self.refuse_gradients()
+            if not changed or not self.has_gradients:
                 what = type(loss).__name__
                 require(isinstance(loss, Tensor), f"the closure returned a {what}: return the loss, a tensor")
                 loss.backward()
@@ -227,7 +258,7 @@ class Flat:
 
     def by_parameter(self, values: Sequence[float]) -> Vector:
         """A vector with one value for each parameter's entries."""
-        whole = self.whole.take()
+        whole = self.whole.take().fill_(values[0])  # what no parameter has is multiplied and divided by it, too
         for view, value in zip(self.views_again(whole), values, strict=True):
             view.fill_(value)
         if self.site is None:
@@ -242,6 +273,10 @@ def refuse_wrapped(thing: object) -> None:
     for kind in type(thing).__mro__:
         if kind.__name__ in WRAPPERS and kind.__module__.startswith("torch."):
             raise ValueError(f"the model has a {kind.__name__}, which {WRAPPERS[kind.__name__]}")
+
+
+def _described(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)} on {tensor.device}"
 
 
 def listed(things: dict[Any, None]) -> str:

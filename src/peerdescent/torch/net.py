@@ -32,6 +32,8 @@ class Net(Eager):
         self.closure: Callable[[], Any] | None = None
         self.scale = 1.0
         """What gradients that are there already are to be divided by."""
+        self.adds = False
+        """Whether the closure may add to gradients that are there already."""
         self.x, self.loss, self.version = model.read(), None, model.version
         self.begun: dict[tuple[int, str], tuple[Vector, Vector]] = {}
         """Rounds that began before the gradients were known: what is mixed, and the result."""
@@ -43,7 +45,7 @@ class Net(Eager):
         """Begin rounds of vectors that are known."""
         for number, _, verb, leaf in rounds:
             assert leaf is not None
-            self.must_be_finite(leaves[leaf].tensor, "vector to mix")
+            self.must_fit(leaves[leaf].tensor)
             self.begun[number, verb] = leaves[leaf], getattr(self.turn, verb)(number, leaves[leaf])
 
     def sample(self, batch: int) -> Surroundings | None:
@@ -65,7 +67,7 @@ class Net(Eager):
         else:
             assert sample is not None
             self.model.restore(sample)
-            loss, grad = self.model.evaluate(x, self.closure)
+            loss, grad = self.model.evaluate(x, self.closure, self.adds)
             value = loss if isinstance(loss, Tensor) else torch.tensor(loss if isinstance(loss, int | float) else 0.0)
             self.must_be_finite(value, "loss")
             if self.after is None or x is self.x:
@@ -94,7 +96,7 @@ class Net(Eager):
         known, result = self.begun.get((number, verb), (None, None))
         if result is not None and known is x:
             return result
-        self.must_be_finite(x.tensor, "vector to mix")
+        self.must_fit(x.tensor)
         found: Vector = getattr(self.turn, verb)(number, x)
         return found
 
@@ -114,6 +116,13 @@ class Net(Eager):
         if self.model.site is not None:
             dist.all_reduce(found, group=self.model.site)
         return found
+
+    def must_fit(self, x: Tensor) -> None:
+        """Stop all processes if x, or what is sent of it, is not finite."""
+        self.must_be_finite(x, "vector to mix")
+        kind = self.links.message
+        if kind is not None and torch.finfo(kind).max < torch.finfo(x.dtype).max:
+            self.must_be_finite(x.to(kind), f"vector to mix, as {str(kind).removeprefix('torch.')},")
 
     def must_be_finite(self, x: Tensor, what: str) -> None:
         """Stop all processes if x is not finite, before it is mixed."""
@@ -136,6 +145,7 @@ class Net(Eager):
     def again(self) -> None:
         """Make ready for another try at the same step, in which what has begun is used."""
         self.calls, self.sampled, self.before, self.after = Calls(), False, None, None
+        self.version = self.model.version
 
     def leave(self, x: Vector, saved: Surroundings | None) -> None:
         """End the step: set the parameters to x, and restore `saved` if there is any."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 import copy
-import dataclasses
+import functools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,7 +30,7 @@ from peerdescent.engines.links import Links
 from peerdescent.engines.outline import definition, outline
 from peerdescent.engines.vectors import Vector
 from peerdescent.errors import PeerLost, require
-from peerdescent.methods.contract import Estimator, Method, State, compose
+from peerdescent.methods.contract import Method, State, compose
 from peerdescent.methods.contract import Net as Verbs
 from peerdescent.networks.network import Network
 from peerdescent.problems.definition import digest
@@ -56,36 +56,23 @@ MESSAGES = (None, torch.bfloat16, torch.float16, torch.float32)
 Batch = TypeVar("Batch")
 
 
-@dataclasses.dataclass(frozen=True)
-class Decayed:
-    """An estimator whose estimates include decoupled weight decay: v_t + rate x_t."""
-
-    estimator: Estimator
-    rate: Any
-
-    def init(self, x: Any, net: Verbs) -> tuple[Any, Any]:
-        """The estimate of iteration 0."""
-        v, memory = self.estimator.init(x, net)
-        return v + self.rate * x, memory
-
-    def step(self, x: Any, memory: Any, net: Verbs) -> tuple[Any, Any]:
-        """The estimate of a later iteration."""
-        v, memory = self.estimator.step(x, memory, net)
-        return v + self.rate * x, memory
-
-
 class Current(NamedTuple):
-    """The numbers of the parameter groups, the method with them, its weight decay, and the numbers in words."""
+    """The numbers of the parameter groups, in words too, and the method with them."""
 
     numbers: dict[str, Any]
-    method: Method
-    shrinks: Any
     text: str
+    method: Method
+    """Without step sizes and weight decays."""
+    rate: str
+    sizes: Any
+    shrinks: Any
+    now: Method
+    """With them, unless it has schedules of its own."""
 
     def at(self, t: int) -> Method:
         """The method in iteration t."""
-        now = self.method.at(t)
-        return now if self.shrinks is None else _decayed(now, self.shrinks)
+        scheduled = self.method.schedules
+        return _stepping(self.method.at(t), self.rate, self.sizes, self.shrinks) if scheduled else self.now
 
 
 class Hook:
@@ -96,8 +83,11 @@ class Hook:
 
     def __call__(self, model: nn.Module, inputs: Any) -> None:
         """Begin what can begin."""
+        if torch.compiler.is_compiling():  # the rounds of a compiled model begin in `step`
+            return
         optimizer = None if self.optimizer is None else self.optimizer()
         if optimizer is not None:
+            optimizer.refuse_around()
             optimizer.begin_ahead()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -246,7 +236,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             "type of messages": message,
             "start": start,
         }
-        self._about = {"method": method.name, "computes": definition(method), "network": self.network}
+        computes = definition(_decayed(method, 0.5) if decays else method)
+        self._about = {"method": method.name, "computes": computes, "network": self.network}
         whole = {"params": self.flat.trained}
         super().__init__(groups if params is not None else [whole], {**defaults, **self._about})
         places = {id(p): k for k, group in enumerate(self.param_groups) for p in group["params"]}
@@ -262,6 +253,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             self._regroup(None)
         else:
             self._meet([])
+        for key in [key for key, hook in model._forward_pre_hooks.items() if isinstance(hook, Hook)]:
+            del model._forward_pre_hooks[key]  # that of an earlier optimizer
         model.register_forward_pre_hook(Hook(self))
 
     def _start_alike(self) -> None:
@@ -375,6 +368,12 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         return self.links.rank if self.members is None else self.members.rank
 
     @property
+    def _place(self) -> int | str:
+        """The node of this process, and its number in its site if there are several."""
+        site = self.flat.site
+        return self.rank if site is None else f"{self.rank}, piece {dist.get_rank(site)}"
+
+    @property
     def bytes_sent(self) -> int:
         """The bytes that this process has sent to its neighbours for mixing."""
         return self.earlier + self.links.sent
@@ -394,7 +393,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self.flat.check()
         if closure is None:
             self._check_gradients()
-        else:
+        elif not self.does.takes_one_point:
             self.flat.refuse_gradients()
         while True:
             try:
@@ -408,7 +407,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
     def _abandoned(self, closure: Callable[[], Any] | None) -> Any:
         """A step that the others have made already: it counts, and changes nothing."""
-        loss = None if closure is None else self.flat.evaluate(self.flat.read(), closure)[0]
+        loss = None if closure is None else self.flat.evaluate(self.flat.read(), closure, adds=True)[0]
         self.state[self.flat.trained[0]] = {**self.state.get(self.flat.trained[0], {}), "step": self.steps + 1}
         self.calls = 0
         return loss
@@ -425,6 +424,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         current = self._current()
         self.links.numbers, method = current.text, current.at(t)
         net.closure = closure if closure is None or self.watched else self._watching(closure)
+        net.adds = self.does.takes_one_point
         net.scale = float(getattr(self, "grad_scale", None) or 1.0)
         with torch.no_grad():
             try:
@@ -444,7 +444,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         saved = {str(k): getattr(leaf, "tensor", leaf) for k, leaf in self.kept.items()}
         if self.flat.master is not None:
             saved["master"] = self.flat.master.tensor
-        self.state[self.flat.trained[0]] = {"step": t + 1, "rank": self.rank, **saved}
+        self.state[self.flat.trained[0]] = {"step": t + 1, "rank": self._place, **saved}
         self.watched = True
         return loss
 
@@ -479,8 +479,13 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         found = getattr(self, "found_inf", None)
         if found is None:
             return False
-        own = torch.tensor([float(found)], device=self.channel.device)
-        return bool(self._with_all(lambda: self.channel.everyone(own, "overflow").any(), lambda: False))
+        return bool(self._with_all(partial(self._any, bool(found), "overflow"), lambda: False))
+
+    def refuse_around(self) -> None:
+        """Refuse a wrapper that communicates, if it is the one that calls the model now."""
+        around = nn.parallel.DistributedDataParallel._active_ddp_module
+        if around is not None and around is not self.flat.model:
+            refuse_wrapped(around)
 
     def begin_ahead(self) -> None:
         """Before a forward pass: begin the rounds whose vectors are known, if the next step takes its gradients."""
@@ -532,15 +537,15 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         if self.current is None or self.current.numbers != numbers:
             known = dict(numbers)
             rates, decays = known.pop("lr"), known.pop("weight_decay", None)
-            # A tensor is not checked against the declared range: schedules may end at 0, which no method accepts.
-            now = self.method.replace(**{**known, self.rate: self._by_group(rates)})
+            method, sizes = self.method.replace(**known), self._by_group(rates)
             shrinks = None if decays is None else self._by_group(decays)
             plain = {}
             for name, value in numbers.items():
                 several = isinstance(value, list) and len(set(value)) > 1
                 plain[name] = value if several else float(value[0] if isinstance(value, list) else value)
             text = ", ".join(f"{name} = {value!r}" for name, value in plain.items())
-            self.current = Current(numbers, now, shrinks, text)
+            now = _stepping(method, self.rate, sizes, shrinks)
+            self.current = Current(numbers, text, method, self.rate, sizes, shrinks, now)
         return self.current
 
     def _by_group(self, values: list[float]) -> Any:
@@ -612,8 +617,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             f"the state is of another {name}, which computes something else: make it with the method of the state",
         )
         require(
-            rank in (None, self.rank),
-            f"the state is of rank {rank}, and this is rank {self.rank}: every process saves and loads its own",
+            rank in (None, self._place),
+            f"the state is of rank {rank}, and this is rank {self._place}: every process saves and loads its own",
         )
         require(
             network == self.network,
@@ -677,9 +682,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                     if again is None:
                         raise ValueError("the loader is empty, or cannot begin anew: give one that can") from None
                     batch = again
-            flag = torch.tensor([float(ended)], device=self.channel.device)
-            flags = self._with_all(partial(self._everyone, flag, "end of data"), partial(torch.clone, flag))
-            if bool(flags.any() if end == "shortest" else flags.all()):
+            short = end == "shortest"
+            own = ended if short else not ended
+            if bool(self._with_all(partial(self._any, own, "end of data"), partial(bool, own))) is short:
                 return
             yield batch
 
@@ -691,7 +696,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self.flat.check()
         entries = self.flat.inner.state_dict(keep_vars=True)
         shared = {
-            name: value.detach()
+            name: value
             for name, value in entries.items()
             if isinstance(value, Tensor)
             and value.is_floating_point()
@@ -703,24 +708,67 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             if name not in shared
         }
         for dtype in dict.fromkeys(value.dtype for value in shared.values()):
-            own = {name: value for name, value in shared.items() if value.dtype == dtype}
+            own = {id(value): value.detach() for value in shared.values() if value.dtype == dtype}  # tied ones once
             whole = torch.cat([value.reshape(-1) for value in own.values()])
             mean = self._with_all(partial(self._mean, whole))
-            for (name, value), piece in zip(own.items(), mean.split([v.numel() for v in own.values()]), strict=True):
-                averaged[name] = piece.view(value.shape).clone()
+            means = dict(zip(own, mean.split([value.numel() for value in own.values()]), strict=True))
+            for name, value in shared.items():
+                if value.dtype == dtype:
+                    averaged[name] = means[id(value)].view(value.shape).clone()
         return {name: averaged[name] for name in entries}
 
     def _mean(self, values: Tensor) -> Tensor:
         return self.channel.mean(values, "average_parameters")
 
-    def _everyone(self, values: Tensor, what: str) -> Tensor:
-        return self.channel.everyone(values, what)
+    def _any(self, own: bool, what: str) -> bool:
+        """Whether it is so in any process, of all sites."""
+        flags = self.channel.everyone(torch.tensor([float(own)], device=self.channel.device), what)
+        if self.flat.site is not None:
+            dist.all_reduce(flags, dist.ReduceOp.MAX, group=self.flat.site)
+        return bool(flags.any())
 
 
-def _decayed(method: Method, rate: Any) -> Method:
+def _stepping(method: Method, rate: str, sizes: Any, shrinks: Any) -> Method:
+    """The method with other step sizes, and with weight decay unless that is None; either may be a vector.
+
+    They are not checked against what is declared: schedules may end at 0, which no method accepts.
+    """
+    place, field = method._places[rate]
+    parts = [copy.copy(part) for part in method.parts]
+    object.__setattr__(parts[place], field, sizes)
+    now = compose(parts[0], parts[1], method.name)
+    return now if shrinks is None else _decayed(now, shrinks)
+
+
+def _decayed(method: Method, shrinks: Any) -> Method:
     """The method with weight decay in its estimates."""
     estimator, fusion = method.parts
-    return compose(Decayed(estimator, rate), fusion, method.name)
+    kind: Any = type(estimator)
+    made = object.__new__(_decaying(kind))
+    made.__dict__.update(estimator.__dict__, _shrinks=shrinks)
+    return compose(made, fusion, method.name)
+
+
+@functools.cache
+def _decaying(kind: Any) -> Any:
+    """A class of estimators whose estimates include decoupled weight decay: v_t and so many times x_t."""
+
+    def plain(self: Any) -> Any:
+        """The estimator without it, whose `init` may call its own `step`."""
+        found = object.__new__(kind)
+        found.__dict__.update(self.__dict__)
+        return found
+
+    def init(self: Any, x: Any, net: Verbs) -> tuple[Any, Any]:
+        v, memory = plain(self).init(x, net)
+        return v + self._shrinks * x, memory
+
+    def step(self: Any, x: Any, memory: Any, net: Verbs) -> tuple[Any, Any]:
+        v, memory = plain(self).step(x, memory, net)
+        return v + self._shrinks * x, memory
+
+    own = {"init": init, "step": step, "_shrinks": 0.5, "__module__": kind.__module__}
+    return type(kind.__name__, (kind,), own)
 
 
 def _members(network: Network, patience: float) -> Members:
