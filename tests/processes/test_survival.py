@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import children
 import pytest
+
+import children
 
 
 @pytest.mark.parametrize("kinds", [("kill", "kill-back"), ("stop", "stop-back", "apart")], ids="-".join)

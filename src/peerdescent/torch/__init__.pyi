@@ -1,2 +1,2 @@
-from .alone import alone as alone
+from .libraries import alone as alone
 from .optimizer import DecentralizedOptimizer as DecentralizedOptimizer
