@@ -561,8 +561,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         allowed = {*known, *SCHEDULED, "params", *self._about}
         for name in group.keys() - allowed:
             raise ValueError(
-                f"{name} = {group[name]!r} in the parameter group: {self.method.name} knows only {' and '.join(known)}; "
-                "remove it, or give weight_decay= when the optimizer is made"
+                f"{name} = {group[name]!r} in the parameter group: {self.method.name} knows only "
+                f"{' and '.join(known)}; remove it, or give weight_decay= when the optimizer is made"
             )
 
     def _watching(self, closure: Callable[[], Any]) -> Callable[[], Any]:
