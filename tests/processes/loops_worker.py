@@ -129,6 +129,11 @@ class Worker:
             model, optimizer = self.bowl(name)
             self.loss(model, 0).backward()
             self.seen[f"refusal {name}"] = refusal(optimizer.step)
+        for name in ONE_POINT:
+            model, optimizer = self.bowl(name)
+            optimizer.param_groups[0]["lr"] = 0.0
+            self.seen[f"zero {name}"] = refusal(lambda m=model, o=optimizer: self.walk(m, o, range(3)))
+            self.seen[f"zero x {name}"] = point(model)
         for name in EXACT:
             method = peer.methods.METHODS[name].build()
             self.seen[f"refusal {name}"] = refusal(lambda method=method: self.bowl(method))

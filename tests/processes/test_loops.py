@@ -100,6 +100,16 @@ def test_named_methods_are_of_one_point_or_two_or_exact(seen):
         assert all("takes exact local gradients" in str(said) for said in seen[f"refusal {name}"])
 
 
+@pytest.mark.parametrize("name", ONE_POINT)
+def test_a_step_size_of_0_is_refused_where_something_is_divided_by_it(name, seen):
+    """Schedules that warm up begin there."""
+    divides = name in ("qg-dsgdm", "decentlam", "k-gt")
+    expected = f"lr = 0: {name} divides by its step size, so let schedules begin and end above 0"
+    assert (seen[f"zero {name}"] == (expected if divides else "no refusal")).all()
+    compresses = name in COMPRESSED  # each node's messages are rounded by its own draws
+    assert_close(seen[f"zero x {name}"], seen["start"], 0.1 if compresses else 1e-15)
+
+
 def test_a_step_before_backward_is_refused(seen):
     for name in ("no backward", "no backward since"):
         for said in seen[name]:

@@ -1,2 +1,2 @@
-from .libraries import alone as alone
+from .hiding import alone as alone
 from .optimizer import DecentralizedOptimizer as DecentralizedOptimizer

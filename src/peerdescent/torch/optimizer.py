@@ -27,7 +27,7 @@ import peerdescent
 from peerdescent.engines.channels import Channel
 from peerdescent.engines.joining import connect, described, place
 from peerdescent.engines.links import Links
-from peerdescent.engines.outline import definition, outline
+from peerdescent.engines.outline import Blank, definition, outline
 from peerdescent.engines.vectors import Vector
 from peerdescent.errors import PeerLost, require
 from peerdescent.methods.contract import Method, State, compose
@@ -134,8 +134,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     ...     loss = nn.functional.mse_loss(model(inputs), targets)
     ...     loss.backward()
     ...     optimizer.step()
-    >>> float(loss) < 0.01
+    >>> loss.item() < 0.01
     True
+    >>> optimizer.zero_grad()
     >>> optimizer = DecentralizedOptimizer(model, peer.methods.gt_hsgd(alpha=0.05, beta=0.05), network)
     >>> loss = optimizer.step(lambda: nn.functional.mse_loss(model(inputs), targets))
     >>> dist.destroy_process_group()
@@ -196,6 +197,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self.flat, self.method, self.rate, self.does = Flat(model, site), method, rate, does
         # The structure of the method's state, and the leaves to store: those that equal neither x nor an earlier leaf.
         self.distinct = sorted(set(does.aliases) - {0})
+        self.divides = _divides(method, rate)
         self.kept: dict[int, Any] = {}
         self.nodes, self.message, self.network = network, message, f"{network}, checksum {digest(network.arrays)}"
         self.prepared: Net | None = None
@@ -529,6 +531,10 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         for name in lists:
             for value in found[name]:
                 require(0 <= value < math.inf, f"{name} = {value}: must be finite and not negative")
+        require(
+            not self.divides or all(found["lr"]),
+            f"lr = 0: {self.method.name} divides by its step size, so let schedules begin and end above 0",
+        )
         return {**found, **{name: self.param_groups[0][name] for name in names}}
 
     def _current(self) -> Current:
@@ -738,6 +744,31 @@ def _stepping(method: Method, rate: str, sizes: Any, shrinks: Any) -> Method:
     object.__setattr__(parts[place], field, sizes)
     now = compose(parts[0], parts[1], method.name)
     return now if shrinks is None else _decayed(now, shrinks)
+
+
+class Size(Blank):
+    """A placeholder for a step size, which notes whether something is divided by it, or by a multiple of it."""
+
+    def __init__(self, found: list[str]) -> None:
+        super().__init__("step size")
+        self.found = found
+
+    def __mul__(self, other: Any) -> Blank:
+        return Blank("*", self, other) if isinstance(other, Blank) else Size(self.found)
+
+    __rmul__ = __mul__
+
+    def __rtruediv__(self, other: Any) -> Blank:
+        self.found.append("divided")
+        return Blank("/", other, self)
+
+
+def _divides(method: Method, rate: str) -> bool:
+    """Whether the method divides by its step size, which must not be 0 then."""
+    found: list[str] = []
+    with suppress(ValueError):  # it does more with its numbers, such as compare them
+        outline(method.replace(**{rate: Size(found)}))
+    return bool(found)
 
 
 def _decayed(method: Method, shrinks: Any) -> Method:
