@@ -25,6 +25,8 @@ from peerdescent.runs.costs import Costs
 from peerdescent.torch import DecentralizedOptimizer
 
 METHODS = ("gt-hsgd[alpha=0.1,beta=0.3]", "gt-dsgd[alpha=0.1]", "dsgd[alpha=0.1]", "ddp[alpha=0.3]")
+TWO_POINTS = ("gt-hsgd", "d-get", "d-spider-sfo", "docom", "deepstorm")
+"""Methods that take the gradient of a batch at two points, so that `step` computes the loss itself."""
 NODES, TESTED = 8, {"mnist": 10_000, "digits": 297}
 
 
@@ -69,6 +71,7 @@ class Trainer:
         self.draws = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
         self.optimizer: torch.optim.Optimizer
         name, values = peer.methods.split(selector)
+        self.two_points = name in TWO_POINTS
         if name == "ddp":
             self.called = nn.parallel.DistributedDataParallel(self.model)
             self.optimizer = torch.optim.SGD(self.model.parameters(), lr=values["alpha"])
@@ -81,15 +84,17 @@ class Trainer:
         rows = torch.randint(len(self.digits.labels), (batch,), generator=self.draws)
         images, labels = self.digits.images[rows], self.digits.labels[rows]
 
-        def closure() -> Any:
+        def loss() -> Tensor:
             self.spent += batch
-            self.optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(self.called(images), labels)
-            loss.backward()
-            return loss
+            return nn.functional.cross_entropy(self.called(images), labels)
 
         clock = time.perf_counter()
-        self.optimizer.step(closure)
+        self.optimizer.zero_grad()
+        if self.two_points:
+            self.optimizer.step(loss)  # type: ignore[arg-type]  # PyTorch says that a closure returns a float
+        else:
+            loss().backward()
+            self.optimizer.step()
         self.seconds += time.perf_counter() - clock
         self.steps += 1
 
