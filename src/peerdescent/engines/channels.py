@@ -333,7 +333,8 @@ class Exchange:
         for k, start in enumerate(starts):
             into, begun = waiting.pop(0)
             channel.wait(begun)
-            yield slice(start, start + length), {rank: x.to(like.device) for rank, x in into.items()}
+            piece = slice(None) if len(starts) == 1 else slice(start, start + length)
+            yield piece, {rank: x.to(like.device) for rank, x in into.items()}
             if k + rows < len(starts):
                 waiting.append(post(k + rows))
         channel.shelves += shelves.values()

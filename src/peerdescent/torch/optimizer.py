@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import copy
-import functools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,17 +26,17 @@ import peerdescent
 from peerdescent.engines.channels import Channel
 from peerdescent.engines.joining import connect, described, place
 from peerdescent.engines.links import Links
-from peerdescent.engines.outline import Blank, definition, outline
+from peerdescent.engines.outline import definition, outline
 from peerdescent.engines.vectors import Vector
 from peerdescent.errors import PeerLost, require
-from peerdescent.methods.contract import Method, State, compose
-from peerdescent.methods.contract import Net as Verbs
+from peerdescent.methods.contract import Method, State
 from peerdescent.networks.network import Network
 from peerdescent.problems.definition import digest
 from peerdescent.runs.checks import check_network
 from peerdescent.torch.flat import Flat, listed, refuse_wrapped
 from peerdescent.torch.members import Members, StoreLost, log
 from peerdescent.torch.net import Net
+from peerdescent.torch.stepping import decayed, divides, stepping
 
 __all__ = ["DecentralizedOptimizer"]
 
@@ -72,7 +71,7 @@ class Current(NamedTuple):
     def at(self, t: int) -> Method:
         """The method in iteration t."""
         scheduled = self.method.schedules
-        return _stepping(self.method.at(t), self.rate, self.sizes, self.shrinks) if scheduled else self.now
+        return stepping(self.method.at(t), self.rate, self.sizes, self.shrinks) if scheduled else self.now
 
 
 class Hook:
@@ -177,7 +176,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         )
         groups = [dict(group) for group in params] if params is not None else [{}]
         decays = weight_decay is not None or any("weight_decay" in group for group in groups)
-        does = outline(_decayed(method, 0.5) if decays else method)
+        does = outline(decayed(method, 0.5) if decays else method)
         require(
             not does.takes_exact,
             f"{method.name} takes exact local gradients, and a step knows one batch only: "
@@ -197,7 +196,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self.flat, self.method, self.rate, self.does = Flat(model, site), method, rate, does
         # The structure of the method's state, and the leaves to store: those that equal neither x nor an earlier leaf.
         self.distinct = sorted(set(does.aliases) - {0})
-        self.divides = _divides(method, rate)
+        self.divides = divides(method, rate)
         self.kept: dict[int, Any] = {}
         self.nodes, self.message, self.network = network, message, f"{network}, checksum {digest(network.arrays)}"
         self.prepared: Net | None = None
@@ -238,7 +237,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             "type of messages": message,
             "start": start,
         }
-        computes = definition(_decayed(method, 0.5) if decays else method)
+        computes = definition(decayed(method, 0.5) if decays else method)
         self._about = {"method": method.name, "computes": computes, "network": self.network}
         whole = {"params": self.flat.trained}
         super().__init__(groups if params is not None else [whole], {**defaults, **self._about})
@@ -550,7 +549,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 several = isinstance(value, list) and len(set(value)) > 1
                 plain[name] = value if several else float(value[0] if isinstance(value, list) else value)
             text = ", ".join(f"{name} = {value!r}" for name, value in plain.items())
-            now = _stepping(method, self.rate, sizes, shrinks)
+            now = stepping(method, self.rate, sizes, shrinks)
             self.current = Current(numbers, text, method, self.rate, sizes, shrinks, now)
         return self.current
 
@@ -732,74 +731,6 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         if self.flat.site is not None:
             dist.all_reduce(flags, dist.ReduceOp.MAX, group=self.flat.site)
         return bool(flags.any())
-
-
-def _stepping(method: Method, rate: str, sizes: Any, shrinks: Any) -> Method:
-    """The method with other step sizes, and with weight decay unless that is None; either may be a vector.
-
-    They are not checked against what is declared: schedules may end at 0, which no method accepts.
-    """
-    place, field = method._places[rate]
-    parts = [copy.copy(part) for part in method.parts]
-    object.__setattr__(parts[place], field, sizes)
-    now = compose(parts[0], parts[1], method.name)
-    return now if shrinks is None else _decayed(now, shrinks)
-
-
-class Size(Blank):
-    """A placeholder for a step size, which notes whether something is divided by it, or by a multiple of it."""
-
-    def __init__(self, found: list[str]) -> None:
-        super().__init__("step size")
-        self.found = found
-
-    def __mul__(self, other: Any) -> Blank:
-        return Blank("*", self, other) if isinstance(other, Blank) else Size(self.found)
-
-    __rmul__ = __mul__
-
-    def __rtruediv__(self, other: Any) -> Blank:
-        self.found.append("divided")
-        return Blank("/", other, self)
-
-
-def _divides(method: Method, rate: str) -> bool:
-    """Whether the method divides by its step size, which must not be 0 then."""
-    found: list[str] = []
-    with suppress(ValueError):  # it does more with its numbers, such as compare them
-        outline(method.replace(**{rate: Size(found)}))
-    return bool(found)
-
-
-def _decayed(method: Method, shrinks: Any) -> Method:
-    """The method with weight decay in its estimates."""
-    estimator, fusion = method.parts
-    kind: Any = type(estimator)
-    made = object.__new__(_decaying(kind))
-    made.__dict__.update(estimator.__dict__, _shrinks=shrinks)
-    return compose(made, fusion, method.name)
-
-
-@functools.cache
-def _decaying(kind: Any) -> Any:
-    """A class of estimators whose estimates include decoupled weight decay: v_t and so many times x_t."""
-
-    def plain(self: Any) -> Any:
-        """The estimator without it, whose `init` may call its own `step`."""
-        found = object.__new__(kind)
-        found.__dict__.update(self.__dict__)
-        return found
-
-    def init(self: Any, x: Any, net: Verbs) -> tuple[Any, Any]:
-        v, memory = plain(self).init(x, net)
-        return v + self._shrinks * x, memory
-
-    def step(self: Any, x: Any, memory: Any, net: Verbs) -> tuple[Any, Any]:
-        v, memory = plain(self).step(x, memory, net)
-        return v + self._shrinks * x, memory
-
-    own = {"init": init, "step": step, "_shrinks": 0.5, "__module__": kind.__module__}
-    return type(kind.__name__, (kind,), own)
 
 
 def _members(network: Network, patience: float) -> Members:
