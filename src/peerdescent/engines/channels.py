@@ -32,7 +32,7 @@ LINE = 512
 INLINE = 1 << 16
 """Up to this number of bytes, a tensor is in the message of its line."""
 
-PIECE = 1 << 20
+PIECE = 1 << 22
 """Bytes of the pieces of larger tensors. Few of them are in memory at a time, and each is used while it is in cache."""
 
 AHEAD = 4
@@ -204,8 +204,12 @@ class Channel:
 
     def listen(self, rank: int) -> tuple[torch.Tensor, Begun]:
         """The next line of a process and what comes with it, once it has arrived, and what to wait for."""
-        envelope = self.envelopes.pop() if self.envelopes else torch.empty(LINE + INLINE, dtype=torch.uint8)
+        envelope = self.envelope()
         return envelope, self.post([(rank, "recv", envelope)], ANNOUNCEMENT)
+
+    def envelope(self) -> torch.Tensor:
+        """Memory for a line and what comes with it; what is not used of it costs nothing."""
+        return self.envelopes.pop() if self.envelopes else torch.empty(LINE + INLINE, dtype=torch.uint8)
 
     def post(self, asked: Sequence[tuple[int, str, torch.Tensor]], tag: int) -> Begun:
         """Begin to send and receive over gloo."""
@@ -267,7 +271,8 @@ class Exchange:
         place = torch.device("cpu") if channel.staged else like.device
         # A tensor that goes to several processes is copied once.
         copies = {id(x): x.detach().reshape(-1).to(place).contiguous() for x in sends.values()}
-        letters = {key: torch.cat([line, x.view(torch.uint8)]) for key, x in copies.items()} if self.inline else {}
+        self.used: list[torch.Tensor] = []
+        letters = {key: self._letter(x) for key, x in copies.items()} if self.inline else {}
         self.heard = {rank: channel.listen(rank) for rank in self.peers}
         lines = [(rank, "send", letters.get(id(sends.get(rank)), line)) for rank in self.peers]
         self.told = channel.post(lines, ANNOUNCEMENT)
@@ -279,6 +284,13 @@ class Exchange:
             self.told += channel.post(pieces, self.tag)
         channel.open.append(self)
         _unended.add(self)
+
+    def _letter(self, x: torch.Tensor) -> torch.Tensor:
+        """The line and the tensor in one message."""
+        self.used.append(self.channel.envelope())
+        letter = self.used[-1][: LINE + self.size]
+        letter[:LINE], letter[LINE:] = self.line, x.view(torch.uint8)
+        return letter
 
     def line_from(self, rank: int) -> tuple[torch.Tensor, Begun]:
         """The line of a process, once it has arrived, and what to wait for."""
@@ -300,7 +312,7 @@ class Exchange:
         yield from arriving
         channel.wait(self.told)
         _unended.discard(self)
-        channel.envelopes += [line for line, _ in self.heard.values()]
+        channel.envelopes += [*self.used, *(line for line, _ in self.heard.values())]
 
     def _arriving(
         self, sources: Sequence[int], alike: Sequence[int]

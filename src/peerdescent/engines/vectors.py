@@ -2,8 +2,8 @@
 
 A method computes with new vectors all the time. New memory costs more than the arithmetic: the system clears and maps
 each page at its first use. So the memory of a vector that nobody has any more goes back to a pool, from which the next
-vector takes it. Sums of multiples are computed when they are needed, all terms of a block at once, while it is in the
-processor's cache. The value of a vector never changes, so methods need not know any of this.
+vector takes it. Sums of multiples are computed when they are needed, without a vector for each multiple. The value of a
+vector never changes, so methods need not know any of this.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
-BLOCK = 1 << 16
-"""Numbers of a vector that are computed at a time on a CPU, so that all terms of a sum stay in its cache."""
 
 
 class Pool:
@@ -93,6 +90,11 @@ class Vector:
         """Whether these are its values' memory."""
         return self._held is tensor
 
+    @property
+    def is_sum(self) -> bool:
+        """Whether it is a sum that still has to be computed."""
+        return self._held is None and bool(self._terms)
+
     def _as_terms(self, factor: float) -> list[tuple[float, Vector]]:
         """Terms of `factor` times this vector; a sum enters another one once, and then it is computed."""
         if self._held is None and self._terms and not self._spent:
@@ -159,21 +161,13 @@ def combine(out: Tensor, terms: Sequence[tuple[float, Tensor]]) -> None:
     if not terms:
         out.zero_()
         return
-    factors = [factor for factor, _ in terms]
-    together = [tensor for _, tensor in terms]
-    if out.device.type != "cpu" or len(out) <= 2 * BLOCK or len(terms) < 2:
-        _combine(out, factors, together)
-        return
-    for piece, *others in zip(out.split(BLOCK), *(tensor.split(BLOCK) for tensor in together), strict=True):
-        _combine(piece, factors, others)
-
-
-def _combine(out: Tensor, factors: Sequence[float], terms: Sequence[Tensor]) -> None:
-    if len(terms) == 1 or factors[0] != 1:
-        torch.mul(terms[0], factors[0], out=out) if factors[0] != 1 else out.copy_(terms[0])
-        rest = 1
+    (factor, first), *rest = terms
+    if factor == 1 and rest:
+        (factor, second), *rest = rest
+        torch.add(first, second, alpha=factor, out=out)
+    elif factor == 1:
+        out.copy_(first)
     else:
-        torch.add(terms[0], terms[1], alpha=factors[1], out=out)
-        rest = 2
-    for factor, term in zip(factors[rest:], terms[rest:], strict=True):
-        out.add_(term, alpha=factor)
+        torch.mul(first, factor, out=out)
+    for factor, term in rest:
+        add(out, factor, term)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,8 @@ class Net(Eager):
         self.before: Surroundings | None = None
         self.after: Surroundings | None = None
         self.sampled = False
+        self.gradients: list[Vector] = []
+        """Those of this step. What they go into is checked; only if that is not finite, they are."""
 
     def begin(self, rounds: list[Mix], leaves: dict[int, Vector]) -> None:
         """Begin rounds of vectors that are known."""
@@ -72,7 +75,7 @@ class Net(Eager):
             self.must_be_finite(value, "loss")
             if self.after is None or x is self.x:
                 self.loss, self.after = loss, self.model.surroundings()
-        self.must_be_finite(grad.tensor, "gradient")
+        self.gradients.append(grad)
         return grad
 
     def full_grad(self, x: Vector) -> Vector:
@@ -128,13 +131,16 @@ class Net(Eager):
         """Stop all processes if x is not finite, before it is mixed."""
         # A sum is finite only if all numbers are, and takes less time than to look at each.
         bad = 0
-        if not bool(x.sum().isfinite()):
+        if not math.isfinite(float(x.sum())):
             bad = int((~x.isfinite()).sum())
         if self.model.site is not None:
             counted = torch.tensor([bad], device=x.device)
             dist.all_reduce(counted, group=self.model.site)
             bad = int(counted)
         if bad:
+            gradients, self.gradients = self.gradients, []
+            for gradient in gradients:  # they are the cause, if they are not finite either
+                self.must_be_finite(gradient.tensor, "gradient")
             self.links.channel.stop(
                 f"rank {self.links.rank}: {bad} of {x.numel()} numbers of the {what} are not finite in step {self.t}, "
                 "and nobody has mixed them: look at its batch, or take a smaller lr, and go on with a new optimizer, "
@@ -144,7 +150,7 @@ class Net(Eager):
 
     def again(self) -> None:
         """Make ready for another try at the same step, in which what has begun is used."""
-        self.calls, self.sampled, self.before, self.after = Calls(), False, None, None
+        self.calls, self.sampled, self.before, self.after, self.gradients = Calls(), False, None, None, []
         self.version = self.model.version
 
     def leave(self, x: Vector, saved: Surroundings | None) -> None:

@@ -431,8 +431,11 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             try:
                 state = self._state(method, net)
                 leaves = jax.tree.leaves(state)
+                computed = state.x.is_sum  # else it was mixed, and all that was mixed is finite
                 for leaf in leaves:
                     getattr(leaf, "tensor", None)  # wait for what is on its way
+                if computed:
+                    net.must_be_finite(state.x.tensor, "parameters")
             except BaseException:
                 net.leave(net.x, net.before)
                 net.again()
@@ -440,7 +443,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             x, after, loss = state.x, net.after, net.loss
             self.kept = {k: leaves[k] for k in self.distinct}
             self.prepared, self.begins, self.calls = None, "", 0
-            del net.x, net.begun, leaves, state  # else the parameters before the step would be kept
+            del net.x, net.begun, net.gradients, leaves, state  # else the parameters before the step would be kept
             net.leave(x, after)
         saved = {str(k): getattr(leaf, "tensor", leaf) for k, leaf in self.kept.items()}
         if self.flat.master is not None:
