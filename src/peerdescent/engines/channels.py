@@ -15,7 +15,7 @@ import itertools
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, ClassVar, NoReturn
 
@@ -115,7 +115,7 @@ class Channel:
         self.exchange(dict.fromkeys(self.others, NOTHING), self.others, NOTHING, size)
         found = x.detach().cpu().clone() if self.staged else x.detach().clone()
         if self.world > 1 and x.numel():
-            with self.named(None):
+            try:
                 if self.staged:
                     begun = getattr(self.wires, operation)(found, *([0] if operation == "broadcast" else []))
                 elif operation == "broadcast":
@@ -123,6 +123,8 @@ class Channel:
                 else:
                     begun = dist.all_reduce(found, group=self.group, async_op=True)
                 begun.wait(self.limit)
+            except RuntimeError as error:
+                self._lost(None, error)
         return found.to(x.device)
 
     def agree(self, facts: Mapping[str, Any]) -> None:
@@ -213,10 +215,12 @@ class Channel:
 
     def post(self, asked: Sequence[tuple[int, str, torch.Tensor]], tag: int) -> Begun:
         """Begin to send and receive over gloo."""
-        begun = []
+        begun: Begun = []
         for rank, verb, tensor in asked:
-            with self.named(rank):
+            try:
                 begun.append((rank, getattr(self.wires, verb)([tensor], rank, tag)))
+            except RuntimeError as error:
+                self._lost(rank, error)
         return begun
 
     def post_at_once(self, asked: Sequence[tuple[int, str, torch.Tensor]]) -> Begun:
@@ -224,31 +228,31 @@ class Channel:
         if not asked:
             return []
         verbs = {"send": dist.isend, "recv": dist.irecv}
-        with self.named(asked[0][0]):
-            operations = [
-                dist.P2POp(verbs[verb], tensor, group=self.group, group_peer=rank) for rank, verb, tensor in asked
-            ]
+        operations = [
+            dist.P2POp(verbs[verb], tensor, group=self.group, group_peer=rank) for rank, verb, tensor in asked
+        ]
+        try:
             works = dist.batch_isend_irecv(operations)
+        except RuntimeError as error:
+            self._lost(asked[0][0], error)
         return [(rank, work) for (rank, _, _), work in zip(asked, works, strict=False)]
 
     def wait(self, begun: Begun) -> None:
         """Wait for messages, within the time limit."""
         for rank, work in begun:
-            with self.named(rank):
+            try:
                 work.wait(self.limit)
+            except RuntimeError as error:
+                self._lost(rank, error)
 
-    @contextmanager
-    def named(self, rank: int | None) -> Iterator[None]:
-        """Turn the errors of a lost connection into one that names the other process; all others stay as they are."""
-        try:
-            yield
-        except RuntimeError as error:
-            if not LOST.search(str(error)):
-                raise
-            late = "imed out" in str(error)
-            what = f"did not answer within {self.limit.total_seconds():g} s" if late else "is gone"
-            who = "a process" if rank is None else f"rank {self.names[rank]}"
-            raise PeerLost(f"rank {self.names[self.rank]}: {who} {what}, in step {self.step}") from error
+    def _lost(self, rank: int | None, error: RuntimeError) -> NoReturn:
+        """Raise the error of a lost connection as one that names the other process; all others stay as they are."""
+        if not LOST.search(str(error)):
+            raise error
+        late = "imed out" in str(error)
+        what = f"did not answer within {self.limit.total_seconds():g} s" if late else "is gone"
+        who = "a process" if rank is None else f"rank {self.names[rank]}"
+        raise PeerLost(f"rank {self.names[self.rank]}: {who} {what}, in step {self.step}") from error
 
 
 class Exchange:

@@ -194,6 +194,11 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             f"{method.name} compresses whole vectors, and each process of a site has a piece: use one process a site",
         )
         self.flat, self.method, self.rate, self.does = Flat(model, site), method, rate, does
+        self.one_point = does.takes_one_point
+        self.ahead = {later: does.rounds_ahead(int(later)) for later in (False, True)}
+        """The rounds that begin before gradients are known, in iteration 0 and later."""
+        self.names = [name for name in method.numbers if name != rate]
+        """The method's numbers beside its step size."""
         # The structure of the method's state, and the leaves to store: those that equal neither x nor an earlier leaf.
         self.distinct = sorted(set(does.aliases) - {0})
         self.divides = divides(method, rate)
@@ -394,7 +399,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self.flat.check()
         if closure is None:
             self._check_gradients()
-        elif not self.does.takes_one_point:
+        elif not self.one_point:
             self.flat.refuse_gradients()
         while True:
             try:
@@ -416,16 +421,16 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def _step(self, closure: Callable[[], Any] | None) -> Any:
         if self._overflows():
             return None
-        net, t = self._prepare(), self.steps
+        current, t = self._current(), self.steps
+        net = self._prepare(current)
         require(
             net.version == self.flat.version,
             "the parameters were changed between the forward pass and the step, when they were on their way to the "
             "neighbours: change them after a step",
         )
-        current = self._current()
         self.links.numbers, method = current.text, current.at(t)
         net.closure = closure if closure is None or self.watched else self._watching(closure)
-        net.adds = self.does.takes_one_point
+        net.adds = self.one_point
         net.scale = float(getattr(self, "grad_scale", None) or 1.0)
         with torch.no_grad():
             try:
@@ -467,7 +472,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def _check_gradients(self) -> None:
         """Refuse a step without a closure where a method needs one, or before there is a gradient."""
         require(
-            self.does.takes_one_point,
+            self.one_point,
             f"{self.method.name} needs the gradient of one batch at two points, so it computes the loss again: use "
             "step(closure), as in step(lambda: criterion(model(inputs), targets)), or a method that needs one point, "
             "such as gt-dsgd or gt-momentum",
@@ -494,31 +499,31 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def begin_ahead(self) -> None:
         """Before a forward pass: begin the rounds whose vectors are known, if the next step takes its gradients."""
         trains = self.flat.model.training and torch.is_grad_enabled() and self.watched and self.prepared is None
-        begins = self.does.takes_one_point and not self.begins and self.does.rounds_ahead(self.steps)
+        begins = self.one_point and not self.begins and self.ahead[self.steps > 0]
         if trains and begins and not self.channel.failure and not self._is_behind():
             self.flat.check()
             with suppress(PeerLost):  # the step will find that, too
-                self._prepare()
+                self._prepare(self._current())
 
-    def _prepare(self) -> Net:
+    def _prepare(self, current: Current) -> Net:
         """The verbs of the next step, with the rounds begun whose vectors are known."""
         if self.prepared is None:
             t = self.steps
-            turn = self.links.begin(t, self._current().text)
+            turn = self.links.begin(t, current.text)
             with torch.no_grad():
                 net = Net(self.flat, self.links, turn, t)
-                if not self.does.takes_one_point:  # the parameters are set to others before all of x has been sent
+                if not self.one_point:  # the parameters are set to others before all of x has been sent
                     self.flat.settle(net.x)
                 if self.begins == "all":
-                    net.begin(self.does.rounds_ahead(0), {0: net.x})
+                    net.begin(self.ahead[False], {0: net.x})
                 elif not self.begins:
-                    net.begin(self.does.rounds_ahead(t), {0: net.x, **self._held()})
+                    net.begin(self.ahead[True], {0: net.x, **self._held()})
             self.prepared = net
         return self.prepared
 
     def _numbers(self) -> dict[str, Any]:
         """The method's numbers by their names in the groups; `lr` and `weight_decay` are lists, one for each group."""
-        names = [name for name in self.method.numbers if name != self.rate]
+        names = self.names
         for group in self.param_groups:
             self._check_keys(group)
             for name in names:
@@ -564,7 +569,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
     def _check_keys(self, group: dict[str, Any]) -> None:
         """Refuse keys that the method does not use."""
-        known = ["lr", *(name for name in self.method.numbers if name != self.rate)]
+        known = ["lr", *self.names]
         known += ["weight_decay"] if "weight_decay" in self.defaults else []
         allowed = {*known, *SCHEDULED, "params", *self._about}
         for name in group.keys() - allowed:
