@@ -159,14 +159,18 @@ class Links:
     `rank` is the node of this process. `sent` counts the bytes sent by `mix`, without announcements.
     """
 
+    @staticmethod
+    def check(network: Network, processes: int) -> None:
+        """Refuse a network of another size, before anything is counted: some processes may see other errors."""
+        require(
+            network.n == processes,
+            f"the network has {network.n} nodes and there are {processes} processes, one a node: start torchrun with "
+            f"{network.n} processes, or take a network of {processes} nodes",
+        )
+
     def __init__(self, network: Network, channel: Channel, seed: int = 0, message: torch.dtype | None = None) -> None:
         self.channel = channel
         self.rank = self.channel.rank
-        require(
-            network.n == self.channel.world,
-            f"the network has {network.n} nodes and there are {self.channel.world} processes, one a node: "
-            f"start torchrun with {network.n} processes, or take a network of {self.channel.world} nodes",
-        )
         self.sent, self.numbers, self.message = 0, "", message
         self.seed, self.links = seed, network.links
         self.repeats, self.momentum = network.rounds, network.momentum

@@ -116,6 +116,7 @@ class Processes:
 
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
         joining.connect()
+        links.Links.check(network, dist.get_world_size())
         self.links = links.Links(network, Channel.over("engine"), seed)
         self.method, self.oracle, self.seed, self.dtype = method, problem.oracle, seed, dtype
         self.penalty = problem.penalty

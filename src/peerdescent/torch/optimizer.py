@@ -220,6 +220,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             self._link(Channel(f"optimizer, generation {self.members.roster.generation}", circle, limit))
         else:
             connect()
+            Links.check(network, dist.get_world_size(process_group))
             self._link(Channel.over("optimizer", process_group))
         require(
             self.channel.device.type in ("cpu", self.flat.device.type),
@@ -748,7 +749,7 @@ def _members(network: Network, patience: float) -> Members:
     else:
         rank, world = described()
         store = place()
-    require(world == network.n, f"the network has {network.n} nodes and there are {world} processes, one a node")
+    Links.check(network, world)
     members = Members(store, rank, world, patience)
     atexit.register(members.leave)
     return members
