@@ -290,7 +290,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             if lost is not None:
                 log.warning("%s", lost)
                 self.channel.close()
-                self.earlier += self.links.sent
+                self.earlier, self.links.sent = self.bytes_sent, 0
                 self.prepared = None
                 self.members.meet((self.steps, self.calls))
             roster = self.members.roster
