@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 import peerdescent as peer
+from peerdescent.engines import channels
 from peerdescent.torch import DecentralizedOptimizer
 
 NODES, STEPS, P = 4, 20, 5
@@ -387,6 +388,24 @@ class Worker:
         self.seen["half after 64"] = steps(model, optimizer, 32)
         self.seen["half resumed"] = steps(later, second, 32)
 
+    def pieces(self):
+        """Vectors and compressed vectors that are too large for one message, and the same in one message."""
+        compressed = peer.methods.choco_sgd(alpha=0.1, compressor=peer.compressors.top_k(0.1))
+        for method in (peer.methods.gt_dsgd(alpha=0.1), peer.methods.d2(alpha=0.1), compressed):
+            for way, inline in (("pieces", channels.INLINE), ("whole", 1 << 22)):
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(channels, "INLINE", inline)
+                    patch.setattr(channels, "PIECE", 1 << 16)
+                    torch.manual_seed(4)
+                    model = nn.Linear(300, 300).double()
+                    optimizer = DecentralizedOptimizer(model, method, RING)
+                    inputs = torch.randn(
+                        3, 300, dtype=torch.float64, generator=torch.Generator().manual_seed(self.rank)
+                    )
+                    for _ in range(3):
+                        optimizer.step(lambda m=model, x=inputs: m(x).square().mean())
+                    self.seen[f"{way} {method.name}"] = point(model)
+
     def cycled(self):
         """Schedulers keep numbers of their own in the group."""
         model, optimizer = self.bowl()
@@ -449,6 +468,7 @@ def main(folder):
         worker.crossed,
         worker.not_finite,
         worker.halves,
+        worker.pieces,
         worker.cycled,
         worker.broken,
     ):

@@ -276,6 +276,12 @@ def test_small_steps_of_parameters_in_half_precision_add_up(seen):
     assert (seen["half resumed"] == 1 - 2.0**-7).all(), "the state has what was rounded away"
 
 
+@pytest.mark.parametrize("name", ["gt-dsgd", "d2", "choco-sgd"])
+def test_large_messages_arrive_in_pieces(name, seen):
+    assert np.array_equal(seen[f"pieces {name}"], seen[f"whole {name}"])
+    assert np.ptp(seen[f"pieces {name}"], axis=0).max() > 0
+
+
 def test_schedulers_may_keep_their_own_numbers_in_the_group(seen):
     assert (np.diff(seen["cycled"], axis=1) != 0).any(axis=2).all()
 
