@@ -390,7 +390,7 @@ class Worker:
 
     def pieces(self):
         """Vectors and compressed vectors that are too large for one message, and the same in one message."""
-        compressed = peer.methods.choco_sgd(alpha=0.1, compressor=peer.compressors.top_k(0.1))
+        compressed = peer.methods.choco_sgd(alpha=0.1, compressor=peer.compressors.top_k(0.07))  # fewer bytes than p
         for method in (peer.methods.gt_dsgd(alpha=0.1), peer.methods.d2(alpha=0.1), compressed):
             for way, inline in (("pieces", channels.INLINE), ("whole", 1 << 22)):
                 with pytest.MonkeyPatch.context() as patch:
