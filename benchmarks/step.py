@@ -262,7 +262,7 @@ def check() -> int:
         measured = {**quick, "sweep": sweep}
         best = dict.fromkeys(measured, float("inf"))
         others = Others()
-        for _attempt in range(2):
+        for _attempt in range(4):
             for name, times in alternate(measured, FEW).items():
                 best[name] = min(best[name], times.best)
             verdicts = [judge(batch, name, best["numpy"] / best[name], committed) for name in TARGETS[batch]]
