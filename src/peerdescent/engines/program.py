@@ -274,7 +274,7 @@ def _precise(function: Callable[..., Any]) -> Callable[..., Any]:
 def with_products(oracle: Oracle, several: bool = False) -> Oracle:
     """The oracle, with convolutions as products where these are faster.
 
-    On a CPU they are always, since XLA has no fast convolutions inside of loops there. On a GPU they are meant for
+    On a CPU they are always, since XLA has no fast convolutions inside of loops there. On a GPU they are for
     minibatches of several nodes; patches of all rows would need much of its memory.
     """
     return by_products(oracle) if several or not on_gpu() else oracle
