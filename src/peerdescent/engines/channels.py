@@ -32,10 +32,10 @@ LINE = 512
 INLINE = 1 << 16
 """Up to this number of bytes, a tensor is in the message of its line."""
 
-PIECE = 1 << 22
+PIECE = 1 << 21
 """Bytes of the pieces of larger tensors. Few of them are in memory at a time, and each is used while it is in cache."""
 
-AHEAD = 4
+AHEAD = 2
 """Pieces of one sender that may have arrived before they are used."""
 
 ANNOUNCEMENT = 7331
@@ -55,6 +55,33 @@ _unended: set[Exchange] = set()
 
 Begun = list[tuple[int, Any]]
 """Messages on their way: the other process of each, and PyTorch's handle."""
+
+
+class Envelope:
+    """Memory for a line, and for a small tensor that comes with it; what is not used of it costs nothing."""
+
+    def __init__(self) -> None:
+        self.memory = torch.empty(LINE + INLINE, dtype=torch.uint8)
+        self.bytes = memoryview(self.memory.numpy().data)
+        self.known: dict[Any, torch.Tensor] = {}
+
+    @property
+    def line(self) -> bytes:
+        """The line that is in it."""
+        return bytes(self.bytes[:LINE])
+
+    def part(self, size: int) -> torch.Tensor:
+        """The line and so many bytes, as one tensor to send."""
+        if size not in self.known:
+            self.known[size] = self.memory[: LINE + size]
+        return self.known[size]
+
+    def tensor(self, like: torch.Tensor) -> torch.Tensor:
+        """What comes with the line, flat and of the size and type of `like`."""
+        key = like.dtype, like.numel()
+        if key not in self.known:
+            self.known[key] = self.memory[LINE : LINE + like.numel() * like.element_size()].view(like.dtype)
+        return self.known[key]
 
 
 class Channel:
@@ -86,8 +113,8 @@ class Channel:
         self.name = name
         self.open: list[Exchange] = []
         """Exchanges that have begun and not ended, in their order."""
-        self.envelopes: list[torch.Tensor] = []
-        """Memory for lines and what comes with them, to be used again."""
+        self.envelopes: list[Envelope] = []
+        """Memory to be used again."""
         self.shelves: list[torch.Tensor] = []
         """Memory for the pieces of larger tensors, likewise."""
 
@@ -187,31 +214,31 @@ class Channel:
     def part(self, reason: str, error: type[Exception], parted: Sequence[int]) -> None:
         """Tell all others why this process stops, and wait until they have too; those in `parted` have said so."""
         self.failure = reason
-        line = _line(next(begins for begins, kind in STOPPED.items() if kind is error) + reason)
-        told = []
+        letter, told = self.envelope(), []
+        letter.bytes[:LINE] = _line(next(begins for begins, kind in STOPPED.items() if kind is error) + reason)
         for rank in self.others:
             with suppress(PeerLost):
-                told += self.post([(rank, "send", line)], ANNOUNCEMENT)
+                told += self.post([(rank, "send", letter.part(0))], ANNOUNCEMENT)
         for rank in self.others:
             with suppress(PeerLost):
                 expected = [exchange.line_from(rank) for exchange in self.open if rank in exchange.peers]
                 while rank not in parted:
-                    line, begun = expected.pop(0) if expected else self.listen(rank)
+                    heard, begun = expected.pop(0) if expected else self.listen(rank)
                     self.wait(begun)
-                    if reason_in(line):
+                    if reason_in(heard.line):
                         break
         for each in told:
             with suppress(PeerLost):
                 self.wait([each])
 
-    def listen(self, rank: int) -> tuple[torch.Tensor, Begun]:
+    def listen(self, rank: int) -> tuple[Envelope, Begun]:
         """The next line of a process and what comes with it, once it has arrived, and what to wait for."""
         envelope = self.envelope()
-        return envelope, self.post([(rank, "recv", envelope)], ANNOUNCEMENT)
+        return envelope, self.post([(rank, "recv", envelope.memory)], ANNOUNCEMENT)
 
-    def envelope(self) -> torch.Tensor:
-        """Memory for a line and what comes with it; what is not used of it costs nothing."""
-        return self.envelopes.pop() if self.envelopes else torch.empty(LINE + INLINE, dtype=torch.uint8)
+    def envelope(self) -> Envelope:
+        """Memory for a line and what comes with it."""
+        return self.envelopes.pop() if self.envelopes else Envelope()
 
     def post(self, asked: Sequence[tuple[int, str, torch.Tensor]], tag: int) -> Begun:
         """Begin to send and receive over gloo."""
@@ -264,7 +291,7 @@ class Exchange:
         sends: Mapping[int, torch.Tensor],
         sources: Sequence[int],
         like: torch.Tensor,
-        line: torch.Tensor,
+        line: bytes,
         whole: bool,
     ) -> None:
         self.channel, self.sources, self.like, self.line = channel, sources, like, line
@@ -272,59 +299,72 @@ class Exchange:
         self.size = like.numel() * like.element_size()
         self.inline = channel.staged and self.size <= INLINE
         self.length = max(1, like.numel() if whole else PIECE // like.element_size())
-        place = torch.device("cpu") if channel.staged else like.device
-        # A tensor that goes to several processes is copied once.
-        copies = {id(x): x.detach().reshape(-1).to(place).contiguous() for x in sends.values()}
-        self.used: list[torch.Tensor] = []
-        letters = {key: self._letter(x) for key, x in copies.items()} if self.inline else {}
-        self.heard = {rank: channel.listen(rank) for rank in self.peers}
-        lines = [(rank, "send", letters.get(id(sends.get(rank)), line)) for rank in self.peers]
-        self.told = channel.post(lines, ANNOUNCEMENT)
         # Tensors need not wait for lines, since their tag is made of it: another tensor never arrives.
-        self.tag = 1 << 30 | zlib.crc32(line.numpy().tobytes()) >> 2
-        self.asked = [] if self.inline else [(rank, "send", copies[id(x)]) for rank, x in sends.items()]
-        if channel.staged:
-            pieces = [(rank, verb, piece) for rank, verb, x in self.asked for piece in x.split(self.length)]
-            self.told += channel.post(pieces, self.tag)
+        self.tag = 0 if self.inline else 1 << 30 | zlib.crc32(line) >> 2
+        self.heard = {rank: channel.listen(rank) for rank in self.peers}
+        self.numbers = range(-(-like.numel() // self.length) if channel.staged and not self.inline else 0)
+        """Those of the pieces."""
+        self.rows = min(AHEAD, len(self.numbers))
+        self.shelves = {rank: self._shelf(self.rows * self.length) for rank in sources if self.rows}
+        # Whoever is waited for sends at once: so memory is there before anything is sent.
+        self.waiting = [self._ask(k) for k in range(self.rows)]
+        self.used: list[Envelope] = []
+        # A tensor that goes to several processes is copied once.
+        tensors = {id(x): x.detach().reshape(-1) for x in sends.values()}
+        letters = {key: self._letter(x) for key, x in tensors.items()} if self.inline else {}
+        alone = [rank for rank in self.peers if not self.inline or rank not in sends]
+        lines = [(rank, "send", letters[id(x)]) for rank, x in sends.items() if self.inline]
+        lines += [(rank, "send", self._letter(None)) for rank in alone]
+        self.told = channel.post(lines, ANNOUNCEMENT)
+        place = torch.device("cpu") if channel.staged else like.device
+        copies = {} if self.inline else {key: x.to(place).contiguous() for key, x in tensors.items()}
+        self.asked = [(rank, "send", copies[id(x)]) for rank, x in sends.items() if copies]
+        pieces = [(rank, x.split(self.length)) for rank, _, x in self.asked]
+        self.sent = [channel.post([(rank, "send", own[k]) for rank, own in pieces], self.tag) for k in self.numbers]
         channel.open.append(self)
         _unended.add(self)
 
-    def _letter(self, x: torch.Tensor) -> torch.Tensor:
-        """The line and the tensor in one message."""
-        self.used.append(self.channel.envelope())
-        letter = self.used[-1][: LINE + self.size]
-        letter[:LINE], letter[LINE:] = self.line, x.view(torch.uint8)
-        return letter
+    def _letter(self, x: torch.Tensor | None) -> torch.Tensor:
+        """The line, and the tensor if there is one, in one message."""
+        envelope = self.channel.envelope()
+        self.used.append(envelope)
+        envelope.bytes[:LINE] = self.line
+        if x is not None:
+            envelope.tensor(self.like).copy_(x)
+        return envelope.part(0 if x is None else self.size)
 
-    def line_from(self, rank: int) -> tuple[torch.Tensor, Begun]:
+    def line_from(self, rank: int) -> tuple[Envelope, Begun]:
         """The line of a process, once it has arrived, and what to wait for."""
         return self.heard[rank]
 
-    def pieces(self) -> Iterator[tuple[slice, dict[int, torch.Tensor]]]:
-        """What arrives from each source, piece by piece, in memory that is used again for the next."""
+    def pieces(self, after_sends: bool = False) -> Iterator[tuple[slice, dict[int, torch.Tensor]]]:
+        """What arrives from each source, piece by piece, in memory that is used again for the next.
+
+        With `after_sends` a piece of what this process sends may be changed after it was yielded.
+        """
         channel = self.channel
         for _, begun in self.heard.values():
             channel.wait(begun)
         channel.open.remove(self)
-        alike = [rank for rank, (line, _) in self.heard.items() if torch.equal(line[:LINE], self.line)]
-        arriving = self._arriving([rank for rank in self.sources if rank in alike], alike)
+        alike = [rank for rank, (envelope, _) in self.heard.items() if envelope.line == self.line]
+        arriving = self._arriving([rank for rank in self.sources if rank in alike], alike, after_sends)
         if len(alike) < len(self.peers):
             # Where two processes agree, they exchange what they announced, even if one of them then stops.
             for _ in arriving:
                 pass
             self._differ()
         yield from arriving
-        channel.wait(self.told)
+        for begun in (self.told, *self.sent):
+            channel.wait(begun)
         _unended.discard(self)
-        channel.envelopes += [*self.used, *(line for line, _ in self.heard.values())]
+        channel.envelopes += [*self.used, *(envelope for envelope, _ in self.heard.values())]
 
     def _arriving(
-        self, sources: Sequence[int], alike: Sequence[int]
+        self, sources: Sequence[int], alike: Sequence[int], after_sends: bool
     ) -> Iterator[tuple[slice, dict[int, torch.Tensor]]]:
         channel, like = self.channel, self.like
         if self.inline:
-            letters = {rank: self.heard[rank][0][LINE : LINE + self.size] for rank in sources}
-            yield slice(None), {rank: x.view(like.dtype).to(like.device) for rank, x in letters.items()}
+            yield slice(None), {rank: self.heard[rank][0].tensor(like).to(like.device) for rank in sources}
         elif not channel.staged:
             into = {rank: torch.empty(like.numel(), dtype=like.dtype, device=like.device) for rank in sources}
             asked = [(rank, "recv", x) for rank, x in into.items()]
@@ -332,41 +372,40 @@ class Exchange:
             channel.wait(channel.post_at_once(asked))
             yield slice(None), into
         else:
-            yield from self._by_pieces(sources)
+            yield from self._by_pieces(sources, after_sends)
 
-    def _by_pieces(self, sources: Sequence[int]) -> Iterator[tuple[slice, dict[int, torch.Tensor]]]:
+    def _by_pieces(self, sources: Sequence[int], after_sends: bool) -> Iterator[tuple[slice, dict[int, torch.Tensor]]]:
         channel, like, length = self.channel, self.like, self.length
-        starts = range(0, like.numel(), length)
-        rows = min(AHEAD, len(starts))
-        shelves = {rank: self._shelf(rows * length * like.element_size()) for rank in sources}
-        memory = {rank: shelf.view(like.dtype).split(length) for rank, shelf in shelves.items()}
+        for k in self.numbers:
+            into, begun = self.waiting.pop(0)
+            channel.wait([message for message in begun if message[0] in sources])
+            if after_sends:
+                channel.wait(self.sent.pop(0))  # gloo waits for a message once
+            piece = slice(None) if len(self.numbers) == 1 else slice(k * length, (k + 1) * length)
+            yield piece, {rank: into[rank].to(like.device) for rank in sources}
+            if k + self.rows < len(self.numbers):
+                self.waiting.append(self._ask(k + self.rows))
+        channel.shelves += self.shelves.values()
 
-        def post(k: int) -> tuple[dict[int, torch.Tensor], Begun]:
-            into = {rank: memory[rank][k % rows][: like.numel() - k * length] for rank in sources}
-            return into, channel.post([(rank, "recv", x) for rank, x in into.items()], self.tag)
+    def _ask(self, k: int) -> tuple[dict[int, torch.Tensor], Begun]:
+        """Begin to receive piece k from every source."""
+        begin, size = k % self.rows * self.length, min(self.length, self.like.numel() - k * self.length)
+        into = {rank: shelf.view(self.like.dtype)[begin : begin + size] for rank, shelf in self.shelves.items()}
+        return into, self.channel.post([(rank, "recv", x) for rank, x in into.items()], self.tag)
 
-        waiting = [post(k) for k in range(rows)]
-        for k, start in enumerate(starts):
-            into, begun = waiting.pop(0)
-            channel.wait(begun)
-            piece = slice(None) if len(starts) == 1 else slice(start, start + length)
-            yield piece, {rank: x.to(like.device) for rank, x in into.items()}
-            if k + rows < len(starts):
-                waiting.append(post(k + rows))
-        channel.shelves += shelves.values()
-
-    def _shelf(self, size: int) -> torch.Tensor:
-        """Memory for so many bytes."""
-        fits = self.channel.shelves and size <= AHEAD * PIECE
-        shelf = self.channel.shelves.pop() if fits else torch.empty(max(size, AHEAD * PIECE), dtype=torch.uint8)
-        return shelf[: len(shelf) // self.like.element_size() * self.like.element_size()]
+    def _shelf(self, numbers: int) -> torch.Tensor:
+        """Memory for so many numbers."""
+        each, shelves = self.like.element_size(), self.channel.shelves
+        size = max(numbers * each, AHEAD * PIECE)
+        shelf = shelves.pop() if shelves and size == AHEAD * PIECE else torch.empty(size, dtype=torch.uint8)
+        return shelf[: len(shelf) // each * each]
 
     def _differ(self) -> NoReturn:
         """Stop, since a process announced something else, or has itself stopped."""
-        channel, lines = self.channel, {rank: line[:LINE] for rank, (line, _) in self.heard.items()}
+        channel, lines = self.channel, {rank: envelope.line for rank, (envelope, _) in self.heard.items()}
         reasons = {rank: found for rank, line in lines.items() if (found := reason_in(line))}
         for rank, line in lines.items():
-            if rank not in reasons and not torch.equal(line, self.line):
+            if rank not in reasons and line != self.line:
                 here, there = _text(self.line), _text(line)
                 mine, theirs = channel.names[channel.rank], channel.names[rank]
                 reason = f"rank {mine} expected '{here}', and rank {theirs} sent '{there}': all processes must "
@@ -378,15 +417,15 @@ class Exchange:
         raise error(f"rank {channel.names[channel.rank]} stops in step {channel.step}, since {reason}")
 
 
-def _line(text: str) -> torch.Tensor:
-    return torch.frombuffer(bytearray(text.encode()[:LINE].ljust(LINE, b"\0")), dtype=torch.uint8)
+def _line(text: str) -> bytes:
+    return text.encode()[:LINE].ljust(LINE, b"\0")
 
 
-def _text(line: torch.Tensor) -> str:
-    return line[:LINE].numpy().tobytes().rstrip(b"\0").decode(errors="replace")
+def _text(line: bytes) -> str:
+    return line.rstrip(b"\0").decode(errors="replace")
 
 
-def reason_in(line: torch.Tensor) -> tuple[str, type[Exception]] | None:
+def reason_in(line: bytes) -> tuple[str, type[Exception]] | None:
     """Why the process that sent the line has stopped, and the type of its error; None if it has not."""
     text = _text(line)
     return next(((text.removeprefix(b), error) for b, error in STOPPED.items() if text.startswith(b)), None)

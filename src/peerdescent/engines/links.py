@@ -11,7 +11,7 @@ import torch
 from peerdescent.compressors import Compressor
 from peerdescent.engines.channels import Channel
 from peerdescent.engines.mixing import Repeated
-from peerdescent.engines.vectors import Vector, add, combine
+from peerdescent.engines.vectors import Vector, add, combine, spent
 from peerdescent.errors import require
 from peerdescent.networks.network import Network
 from peerdescent.networks.rounds import Iteration
@@ -28,7 +28,7 @@ class Turn:
         """The compressed vectors of this step, by their identity."""
 
     def mix(self, number: int, x: Vector) -> Vector:
-        """sum_j w_ij x_j over this node i and the nodes it receives from, in the order of j."""
+        """sum_j w_ij x_j over this node i and the nodes it receives from, in the order of j after i."""
         return self._round(number, x, "mix", _weigh)
 
     def disagree(self, number: int, x: Vector) -> Vector:
@@ -74,16 +74,20 @@ class Turn:
             dict.fromkeys(targets, message), sources, message, what, number, whole=packed is not None
         )
         links.sent += len(targets) * message.numel() * message.element_size()
+        in_place, pool, vectors = verb != "disagree", x.pool, [x]  # x has its memory until it has been sent
 
-        def fill(out: torch.Tensor, sent: Vector = x) -> None:  # x has its memory until it has been sent
-            for piece, heard in begun.pieces():
+        def fill() -> torch.Tensor:
+            free = spent(vectors, 0) if in_place else None
+            out = pool.take() if free is None else free
+            for piece, heard in begun.pieces(after_sends=free is not None):
                 if packed is not None:
                     heard = {j: packed.read(j, received) for j, received in heard.items()}
                 combined(out[piece], own[piece], links.rank, weights, {**heard, SENT: message[piece]})
             if noise is not None:
                 add(out, -1.0 if verb == "disagree" else 1.0, noise)
+            return out
 
-        return x.pool.later(fill)
+        return pool.later(fill)
 
     def _distorted(
         self, number: int, own: torch.Tensor, weights: Mapping[int, float]
@@ -102,13 +106,16 @@ SENT = -1
 """The number under which a round has what this process itself has sent."""
 
 Combination = Callable[[torch.Tensor, torch.Tensor, int, Mapping[int, float], Mapping[int, torch.Tensor]], None]
-"""Writes what a round makes of a piece: out, this node's own x and rank, its weights, what arrived from whom."""
+"""Writes what a round makes of a piece: out, this node's own x and rank, its weights, what arrived from whom.
+
+`out` may be x, except for differences; what arrived may be changed."""
 
 
 def _weigh(
     out: torch.Tensor, x: torch.Tensor, rank: int, weights: Mapping[int, float], heard: Mapping[int, torch.Tensor]
 ) -> None:
-    combine(out, [(w, x if j == rank else heard[j]) for j, w in weights.items()])
+    near = [(w, heard[j]) for j, w in weights.items() if j != rank]
+    combine(out, [(weights[rank], x), *near] if weights.get(rank) else near)
 
 
 def _differences(
@@ -117,7 +124,7 @@ def _differences(
     out.zero_()
     for j, w in weights.items():
         if j != rank:
-            add(out, w, x - heard[j])
+            add(out, w, torch.sub(x, heard[j], out=heard[j]))
 
 
 def _rounded(combined: Combination) -> Combination:

@@ -2,13 +2,14 @@
 
 A method computes with new vectors all the time. New memory costs more than the arithmetic: the system clears and maps
 each page at its first use. So the memory of a vector that nobody has any more goes back to a pool, from which the next
-vector takes it. Sums of multiples are computed when they are needed, without a vector for each multiple. The value of a
-vector never changes, so methods need not know any of this.
+vector takes it. Sums of multiples are computed when they are needed, without a vector for each multiple, and in the
+memory of a term that nobody else has. The value of a vector never changes, so methods need not know any of this.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
@@ -40,8 +41,8 @@ class Pool:
         """The tensor as a vector, whose memory is somebody else's, who must not change it."""
         return Vector(self, tensor, lent=True)
 
-    def later(self, fill: Callable[[Tensor], None]) -> Vector:
-        """A vector that `fill` computes at its first use, into the memory that it is given."""
+    def later(self, fill: Callable[[], Tensor]) -> Vector:
+        """A vector that `fill` computes at its first use, in memory that nobody else has."""
         return Vector(self, fill=fill)
 
 
@@ -57,7 +58,7 @@ class Vector:
         pool: Pool,
         held: Tensor | None = None,
         terms: Sequence[tuple[float, Vector]] = (),
-        fill: Callable[[Tensor], None] | None = None,
+        fill: Callable[[], Tensor] | None = None,
         lent: bool = False,
     ) -> None:
         self.pool, self._held, self._terms, self._fill, self._lent = pool, held, terms, fill, lent
@@ -71,13 +72,20 @@ class Vector:
     def tensor(self) -> Tensor:
         """The values, not to be changed."""
         if self._held is None:
-            held = self.pool.take()
-            if self._fill is not None:
-                self._fill(held)
-            else:
-                combine(held, [(factor, each.tensor) for factor, each in self._terms])
-            self._held, self._terms, self._fill = held, (), None
+            held = self._combined() if self._fill is None else self._fill()
+            self._held, self._fill = held, None
         return self._held
+
+    def _combined(self) -> Tensor:
+        """The sum of the terms; a factor 1 costs nothing, so it comes first."""
+        known = sorted((term for term in self._terms if term[0] != 0), key=lambda term: term[0] != 1)
+        terms = [(factor, each.tensor) for factor, each in known]
+        vectors, self._terms = [each for _, each in known], ()
+        del known  # so that a vector that nobody else has is in one place only
+        out = spent(vectors, 0) if terms else None
+        if out is None and len(terms) > 1 and terms[0][0] == 1:
+            out = spent(vectors, 1)
+        return combine(self.pool.take() if out is None else out, terms)
 
     def move(self, tensor: Tensor) -> None:
         """Keep the values in other memory, where they are already."""
@@ -155,13 +163,26 @@ def add(out: Tensor, factor: float, x: Tensor) -> None:
     out.add_(x, alpha=factor)
 
 
-def combine(out: Tensor, terms: Sequence[tuple[float, Tensor]]) -> None:
-    """out = the sum of factors times tensors, of which none is `out`."""
-    terms = sorted((term for term in terms if term[0] != 0), key=lambda term: term[0] != 1)  # a factor 1 costs nothing
+def spent(vectors: list[Vector], k: int) -> Tensor | None:
+    """The memory of vector k of a list, if nobody else has that vector, which is then no more; else None."""
+    vector = vectors.pop(k)
+    if vector._lent or vector._held is None or sys.getrefcount(vector) > 2:  # it is here, and in that call
+        vectors.insert(k, vector)
+        return None
+    memory, vector._held = vector._held, None
+    return memory
+
+
+def combine(out: Tensor, terms: Sequence[tuple[float, Tensor]]) -> Tensor:
+    """out = the sum of factors times tensors, in their order.
+
+    `out` may be the first tensor, or the second if the factor of the first is 1.
+    """
     if not terms:
-        out.zero_()
-        return
+        return out.zero_()
     (factor, first), *rest = terms
+    if len(rest) == 1 and factor != 1 and factor + rest[0][0] == 1:  # a mean of two, at once
+        return torch.lerp(first, rest[0][1], rest[0][0], out=out)
     if factor == 1 and rest:
         (factor, second), *rest = rest
         torch.add(first, second, alpha=factor, out=out)
@@ -171,3 +192,4 @@ def combine(out: Tensor, terms: Sequence[tuple[float, Tensor]]) -> None:
         torch.mul(first, factor, out=out)
     for factor, term in rest:
         add(out, factor, term)
+    return out

@@ -70,6 +70,8 @@ class Flat:
             "move them with model.to(device)",
         )
         self.sizes = [p.numel() for p in self.trained]
+        self.layout = [(module, *_entries(module)) for module in model.modules()]
+        self.choice = [(p, p.requires_grad) for p in model.parameters()]
         sites = 1 if site is None else dist.get_world_size(site)
         each = -(-sum(self.sizes) // sites)
         begin = 0 if site is None else each * dist.get_rank(site)
@@ -130,6 +132,12 @@ class Flat:
 
     def check(self) -> None:
         """Refuse a model whose trained parameters are not those that it had at the beginning."""
+        same = all(_entries(module) == (own, below) for module, own, below in self.layout)
+        if not same or any(p.requires_grad is not trains for p, trains in self.choice):
+            self._check_by_name()
+        self.home()
+
+    def _check_by_name(self) -> None:
         now = {id(p): name for name, p in self.model.named_parameters() if p.requires_grad}
         then = {id(p) for p in self.trained}
         if now.keys() != then:
@@ -141,7 +149,6 @@ class Flat:
                 f"the parameters to train have changed since the optimizer was made: {what}; set requires_grad as it "
                 "was, or make a new optimizer in all processes, with start='keep'"
             )
-        self.home()
 
     @property
     def version(self) -> int:
@@ -266,6 +273,11 @@ class Flat:
         mine = self.pool.copy(whole[self.piece])
         self.whole.free.append(whole)
         return mine
+
+
+def _entries(module: nn.Module) -> tuple[list[int], list[int]]:
+    """Which parameters and modules a module has of its own."""
+    return [*map(id, module._parameters.values())], [*map(id, module._modules.values())]
 
 
 def refuse_wrapped(thing: object) -> None:
