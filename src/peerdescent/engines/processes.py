@@ -42,22 +42,27 @@ class Net(Eager):
         super().__init__(engine.seed, t)
         self.engine, self.turn = engine, turn
 
-    def sample(self, batch: int) -> Any:
-        """A sample of this node."""
+    def sample(self, batch: int) -> tuple[int, int]:
+        """A sample of this node, by its number in the iteration and its size: it is drawn where a gradient is taken."""
+        return self.calls.take("sample"), batch
+
+    def grad(self, x: Vector, sample: tuple[int, int]) -> Vector:
+        """This node's minibatch gradient."""
         engine = self.engine
         where = np.uint32(engine.seed), np.int32(engine.links.rank), np.int32(self.t)
-        return _draw(engine.oracle, self.calls.take("sample"), batch, *where, engine.data)
-
-    def grad(self, x: Vector, sample: Any) -> Vector:
-        """This node's minibatch gradient."""
-        return self._lent(_grad(self.engine.oracle, _array(x), sample, self.engine.data))
+        return self._vector(_grad(engine.oracle, *sample, _array(x), *where, engine.data))
 
     def full_grad(self, x: Vector) -> Vector:
         """This node's exact gradient."""
-        return self._lent(_exact(self.engine.oracle, _array(x)[None], self.engine.data)[1][0])
+        return self._vector(_exact(self.engine.oracle, _array(x)[None], self.engine.data)[1][0])
 
-    def _lent(self, gradient: jax.Array) -> Vector:
-        return self.engine.pool.lent(_tensor(gradient))
+    def _vector(self, gradient: jax.Array) -> Vector:
+        pool = self.engine.pool
+        if pool.device.type != "cpu":
+            return pool.lent(_tensor(gradient))
+        memory = pool.take()
+        memory.numpy()[:] = gradient  # in less time than by DLPack
+        return pool.own(memory)
 
     def mix(self, x: Vector) -> Vector:
         """One round of communication with the neighbours."""
@@ -195,13 +200,8 @@ class Processes:
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _draw(oracle: Oracle, call: int, batch: int, seed: Any, node: Any, t: Any, data: Any) -> Any:
-    return oracle.draw(node_keys(seed, node, t, call), data, batch)
-
-
-@partial(jax.jit, static_argnums=0)
-def _grad(oracle: Oracle, x: jax.Array, sample: Any, data: Any) -> jax.Array:
-    return oracle.grad(x, sample, data)
+def _grad(oracle: Oracle, call: int, batch: int, x: Any, seed: Any, node: Any, t: Any, data: Any) -> jax.Array:
+    return oracle.grad(x, oracle.draw(node_keys(seed, node, t, call), data, batch), data)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -209,9 +209,12 @@ def _exact(oracle: Oracle, points: jax.Array, data: Any) -> tuple[jax.Array, jax
     return jax.vmap(oracle.exact, (0, None))(points, data)
 
 
-def _array(x: Vector) -> jax.Array:
-    """The vector as a JAX array that shares its memory. Whoever uses it has to wait for what is computed from it."""
-    return jnp.from_dlpack(x.tensor)
+def _array(x: Vector) -> Any:
+    """The vector as an array that shares its memory. Whoever uses it has to wait for what is computed from it.
+
+    For JAX, arrays of NumPy are the fastest on a CPU.
+    """
+    return x.tensor.numpy() if x.pool.device.type == "cpu" else jnp.from_dlpack(x.tensor)
 
 
 def _tensor(array: jax.Array) -> torch.Tensor:
