@@ -174,8 +174,9 @@ def main() -> int:
         if not apart and (world, method) not in known:
             known[world, method] = unbroken(world, method, graph, options.steps)
         case = Case(world, method, graph, steps, options.patience)
-        case.strike("kill" if apart else kind, victim, step, away=options.patience * 2 * random.random())
         back = kind.endswith("-back")
+        longer = 3 + 3 * random.random() if kind == "stop-back" else 2 * random.random()  # who is stopped is missed
+        case.strike("kill" if apart else kind, victim, step, away=options.patience * longer)
         seen, said, hang = case.wait(None if back else victim)
         others = [rank for rank in range(world) if rank != victim]
         if apart:
@@ -186,8 +187,7 @@ def main() -> int:
             left = all(f"rank {victim} left" in said[rank] for rank in others)
             came = not back or all(f"rank {victim} came" in said[rank] for rank in others)
             here = len(seen) == world - (not back)
-            # A process that was stopped only for a moment is not missed.
-            good = hang == 0 and here and 0.9 < ratio < 1.05 and ((left and came) or (kind == "stop-back" and not left))
+            good = hang == 0 and here and 0.9 < ratio < 1.05 and left and came
             print(
                 f"{kind}: {method}, rank {victim} of {world} at {step}; loss {ratio:.3f} of the unbroken one, {hang} "
                 f"hang, {len(seen)} ended, logs name who left: {left}{f', who came: {came}' if back else ''}",
