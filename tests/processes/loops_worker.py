@@ -11,6 +11,7 @@ import copy
 import io
 import os
 from pathlib import Path
+from unittest.mock import patch
 
 import networkx as nx
 import numpy as np
@@ -20,6 +21,7 @@ from optimizer_worker import NODES, OPTIONS, RING, Bowl, outcome, point, refusal
 from torch import nn
 
 import peerdescent as peer
+from peerdescent.engines import channels
 from peerdescent.torch import DecentralizedOptimizer
 
 STEPS = 9
@@ -357,6 +359,55 @@ class Worker:
                 self.loss(model, 0)
                 self.seen["refusal between"] = refusal(lambda o=optimizer: o.load_state_dict(o.state_dict()))
 
+    def overlaps(self):
+        """Rounds that are sent during the backward pass, in pieces of two numbers."""
+
+        def walked(name, overlap=True, before=lambda model: None, end=lambda optimizer: optimizer.step()):
+            """x_{t+1} for every t, and how many pieces were sent before each step; the step size is halved once."""
+            model, optimizer = self.bowl(name, overlap=overlap)
+            points, sent = [], []
+            with patch.object(channels, "INLINE", 8), patch.object(channels, "PIECE", 16):
+                for t in range(STEPS):
+                    if t == 6:
+                        optimizer.param_groups[0]["lr"] /= 2
+                    optimizer.zero_grad()
+                    self.loss(model, t).backward()
+                    stream = getattr(optimizer.prepared, "stream", None)
+                    sent.append(len(stream.exchange.sent) if stream is not None else 0)
+                    if t == 4:
+                        before(model)
+                    end(optimizer)
+                    points.append(point(model))
+            return np.array(points), sent
+
+        def spoiled(method):
+            """What is said of a gradient that is not finite, and whether the parameters are as before."""
+            model, optimizer = self.bowl(method, overlap=True)
+            with patch.object(channels, "INLINE", 8), patch.object(channels, "PIECE", 16):
+                said, t = "no error", 0
+                while said == "no error" and t < STEPS:
+                    optimizer.zero_grad()
+                    factor, before = float("nan") if (t, self.rank) == (4, 1) else 1.0, point(model)
+                    (factor * self.loss(model, t)).backward()
+                    said, t = outcome(optimizer.step), t + 1
+            return said, np.array_equal(point(model), before)
+
+        for name in ONE_POINT:
+            self.seen[f"overlap {name}"], self.seen[f"overlap sent {name}"] = walked(name)
+            self.seen[f"overlap plain {name}"] = walked(name, overlap=False)[0]
+        changes = {
+            "clip": lambda model: nn.utils.clip_grad_norm_(model.parameters(), 1e-3),
+            "again": lambda model: self.loss(model, 5).backward(),
+        }
+        for name, action in changes.items():
+            self.seen[f"refusal overlap {name}"] = refusal(lambda action=action: walked("gt-dsgd", before=action))
+        closure = lambda optimizer: optimizer.step(lambda: None)  # noqa: E731
+        self.seen["refusal overlap closure"] = refusal(lambda: walked("gt-dsgd", end=closure))
+        self.seen["refusal overlap two"] = refusal(lambda: self.bowl("gt-hsgd", overlap=True))
+        adapted = peer.compose(peer.estimators.sgd(), peer.fusions.consensus(0.05, atc=True))
+        for name, method in {"gt-dsgd": "gt-dsgd", "dsgd-atc": adapted}.items():
+            self.seen[f"spoiled {name}"], self.seen[f"spoiled kept {name}"] = spoiled(method)
+
     def changes(self):
         """Parameters that somebody else changes."""
 
@@ -575,6 +626,7 @@ def main(folder):
         worker.cheap,
         worker.uneven,
         worker.resumed,
+        worker.overlaps,
         worker.changes,
         worker.copies,
         worker.layouts,

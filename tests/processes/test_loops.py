@@ -39,6 +39,8 @@ from peerdescent.torch import DecentralizedOptimizer
 from small import assert_close, small_quadratic
 
 LIMIT = 240
+STREAMED = ("d2", "gt-dsgd", "dsgdm", "gt-momentum", "edm", "qg-dsgdm", "decentlam", "proxgt", "gt-nsgdm")
+"""Methods that mix a sum of multiples of the gradient and of vectors of their state."""
 W = RING.W.toarray() if hasattr(RING.W, "toarray") else np.asarray(RING.W)
 
 
@@ -85,6 +87,34 @@ def test_rounds_of_known_vectors_begin_with_the_forward_pass(name, seen):
     begun = seen[f"begun {name}"]
     assert not begun[:, 0].any()
     assert (begun[:, 1:] == (name in AHEAD)).all()
+
+
+@pytest.mark.parametrize("name", ONE_POINT)
+def test_rounds_of_sums_with_the_gradient_are_sent_during_the_backward_pass(name, seen):
+    """All pieces of them, from the third step on, and bit for bit what is sent after it; not when numbers change."""
+    assert np.array_equal(seen[f"overlap {name}"], seen[f"overlap plain {name}"])
+    pieces = -(-P * 8 // 16)
+    streams = [name in STREAMED and t >= 2 and t != 6 for t in range(STEPS)]
+    assert (seen[f"overlap sent {name}"] == pieces * np.array(streams)).all()
+
+
+def test_gradients_that_were_sent_must_stay_as_they_are(seen):
+    for name in ("clip", "again"):
+        assert all(
+            "gradients were changed after the backward pass that sent them" in str(said)
+            and "use overlap=False" in str(said)
+            for said in seen[f"refusal overlap {name}"]
+        )
+    assert all("step(closure) computes gradients in the step" in str(said) for said in seen["refusal overlap closure"])
+    assert all(
+        "overlap=True is for methods that take one gradient" in str(said) for said in seen["refusal overlap two"]
+    )
+
+
+@pytest.mark.parametrize("name", ["gt-dsgd", "dsgd-atc"])
+def test_what_was_sent_and_is_not_finite_ends_the_step_of_all(name, seen):
+    assert all("not finite" in str(said) for said in seen[f"spoiled {name}"]), seen[f"spoiled {name}"]
+    assert seen[f"spoiled kept {name}"].all(), "the parameters are those before the step"
 
 
 @pytest.mark.parametrize("name", TWO_POINTS)

@@ -182,17 +182,23 @@ class Channel:
         what: str,
         number: int | None = None,
         whole: bool = False,
+        known: bool = True,
     ) -> Exchange:
         """Begin to send and receive tensors of the shape and type of `like`, which are `what`.
 
         `number` is that of a round of a step, in which a process may have no part; all others are counted here. The
-        tensors must not change before the exchange has ended. With `whole` they arrive in one piece.
+        tensors must not change before the exchange has ended. With `whole` they arrive in one piece. If they are not
+        `known` yet, `Exchange.send` sends them, piece by piece.
         """
         require(not self.failure, f"{self.name} has stopped, so make a new one; the cause was: {self.failure}")
         size = f"{like.numel()} of {str(like.dtype).removeprefix('torch.')}"
         text = f"{self.name}, step {self.step}, message {self.round if number is None else number}, {size}: {what}"
         self.round += number is None
-        return Exchange(self, sends, sources, like, _line(text), whole)
+        return Exchange(self, sends, sources, like, _line(text), whole, known)
+
+    def goes_in_pieces(self, x: torch.Tensor) -> bool:
+        """Whether a tensor can be sent piece by piece: a large one in memory that the wires read."""
+        return self.staged and x.device.type == "cpu" and x.numel() * x.element_size() > INLINE
 
     def close(self) -> None:
         """Close all connections: whoever waits for this process learns at once that it is gone."""
@@ -283,7 +289,10 @@ class Channel:
 
 
 class Exchange:
-    """Tensors on their way to and from other processes, all of one size, type and meaning."""
+    """Tensors on their way to and from other processes, all of one size, type and meaning.
+
+    Large ones go in pieces, the last piece first: it is the first that a backward pass knows.
+    """
 
     def __init__(
         self,
@@ -293,6 +302,7 @@ class Exchange:
         like: torch.Tensor,
         line: bytes,
         whole: bool,
+        known: bool,
     ) -> None:
         self.channel, self.sources, self.like, self.line = channel, sources, like, line
         self.peers = sorted({*sends, *sources})
@@ -302,9 +312,10 @@ class Exchange:
         # Tensors need not wait for lines, since their tag is made of it: another tensor never arrives.
         self.tag = 0 if self.inline else 1 << 30 | zlib.crc32(line) >> 2
         self.heard = {rank: channel.listen(rank) for rank in self.peers}
-        self.numbers = range(-(-like.numel() // self.length) if channel.staged and not self.inline else 0)
-        """Those of the pieces."""
-        self.rows = min(AHEAD, len(self.numbers))
+        count = -(-like.numel() // self.length) if channel.staged and not self.inline else 0
+        self.places = [slice(k * self.length, min((k + 1) * self.length, like.numel())) for k in reversed(range(count))]
+        """Those of the pieces, in the order in which they are sent."""
+        self.rows = min(AHEAD, count)
         self.shelves = {rank: self._shelf(self.rows * self.length) for rank in sources if self.rows}
         # Whoever is waited for sends at once: so memory is there before anything is sent.
         self.waiting = [self._ask(k) for k in range(self.rows)]
@@ -319,10 +330,16 @@ class Exchange:
         place = torch.device("cpu") if channel.staged else like.device
         copies = {} if self.inline else {key: x.to(place).contiguous() for key, x in tensors.items()}
         self.asked = [(rank, "send", copies[id(x)]) for rank, x in sends.items() if copies]
-        pieces = [(rank, x.split(self.length)) for rank, _, x in self.asked]
-        self.sent = [channel.post([(rank, "send", own[k]) for rank, own in pieces], self.tag) for k in self.numbers]
+        self.unsent, self.sent = list(self.places), list[Begun]()
+        while known and self.unsent:
+            self.send()
         channel.open.append(self)
         _unended.add(self)
+
+    def send(self) -> None:
+        """Send the next piece, which is known."""
+        place = self.unsent.pop(0)
+        self.sent.append(self.channel.post([(rank, verb, x[place]) for rank, verb, x in self.asked], self.tag))
 
     def _letter(self, x: torch.Tensor | None) -> torch.Tensor:
         """The line, and the tensor if there is one, in one message."""
@@ -372,24 +389,26 @@ class Exchange:
             channel.wait(channel.post_at_once(asked))
             yield slice(None), into
         else:
-            yield from self._by_pieces(sources, after_sends)
+            yield from self._by_pieces(sources, alike, after_sends)
 
-    def _by_pieces(self, sources: Sequence[int], after_sends: bool) -> Iterator[tuple[slice, dict[int, torch.Tensor]]]:
-        channel, like, length = self.channel, self.like, self.length
-        for k in self.numbers:
+    def _by_pieces(
+        self, sources: Sequence[int], alike: Sequence[int], after_sends: bool
+    ) -> Iterator[tuple[slice, dict[int, torch.Tensor]]]:
+        channel, like = self.channel, self.like
+        for k, place in enumerate(self.places):
             into, begun = self.waiting.pop(0)
             channel.wait([message for message in begun if message[0] in sources])
             if after_sends:
-                channel.wait(self.sent.pop(0))  # gloo waits for a message once
-            piece = slice(None) if len(self.numbers) == 1 else slice(k * length, (k + 1) * length)
+                channel.wait([message for message in self.sent.pop(0) if message[0] in alike])  # gloo waits only once
+            piece = slice(None) if len(self.places) == 1 else place
             yield piece, {rank: into[rank].to(like.device) for rank in sources}
-            if k + self.rows < len(self.numbers):
+            if k + self.rows < len(self.places):
                 self.waiting.append(self._ask(k + self.rows))
         channel.shelves += self.shelves.values()
 
     def _ask(self, k: int) -> tuple[dict[int, torch.Tensor], Begun]:
-        """Begin to receive piece k from every source."""
-        begin, size = k % self.rows * self.length, min(self.length, self.like.numel() - k * self.length)
+        """Begin to receive the k-th piece from every source."""
+        begin, size = k % self.rows * self.length, self.places[k].stop - self.places[k].start
         into = {rank: shelf.view(self.like.dtype)[begin : begin + size] for rank, shelf in self.shelves.items()}
         return into, self.channel.post([(rank, "recv", x) for rank, x in into.items()], self.tag)
 

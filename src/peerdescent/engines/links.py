@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from peerdescent.compressors import Compressor
-from peerdescent.engines.channels import Channel
+from peerdescent.engines.channels import Channel, Exchange
 from peerdescent.engines.mixing import Repeated
 from peerdescent.engines.vectors import Vector, add, combine, spent
 from peerdescent.errors import require
@@ -29,15 +29,20 @@ class Turn:
 
     def mix(self, number: int, x: Vector) -> Vector:
         """sum_j w_ij x_j over this node i and the nodes it receives from, in the order of j after i."""
-        return self._round(number, x, "mix", _weigh)
+        return self._round(number, x, "mix")[1]
 
     def disagree(self, number: int, x: Vector) -> Vector:
         """x - sum_j w_ij x_j as sum_j w_ij (x_i - x_j): the two ends of a link have exactly opposite terms."""
-        return self._round(number, x, "disagree", _differences)
+        return self._round(number, x, "disagree")[1]
 
     def push(self, number: int, x: Vector) -> Vector:
         """sum_j b_ij x_j."""
-        return self.mix(number, x) if self.links.links.pushed is None else self._round(number, x, "push", _weigh)
+        return self.mix(number, x) if self.links.links.pushed is None else self._round(number, x, "push")[1]
+
+    def begin(self, number: int, verb: str, x: Vector) -> tuple[Exchange, Vector]:
+        """Begin a round of a vector that has memory and whose values are known later, piece by piece."""
+        named = "mix" if verb == "push" and self.links.links.pushed is None else verb
+        return self._round(number, x, named, known=False)
 
     def compress(self, x: Vector, operator: Compressor, draw: Draw) -> Vector:
         """C(x), as the neighbours will decode it; a round sends it as the bytes that it is encoded in."""
@@ -47,9 +52,10 @@ class Turn:
         self.squeezed[id(found)] = Squeezed(found, operator, draw, torch.from_numpy(message).to(x.pool.device))
         return found
 
-    def _round(self, number: int, x: Vector, verb: str, combined: Combination) -> Vector:
+    def _round(self, number: int, x: Vector, verb: str, known: bool = True) -> tuple[Exchange, Vector]:
         """Begin a round; its result waits for the neighbours at its first use."""
         links, own = self.links, x.tensor
+        combined: Combination = _differences if verb == "disagree" else _weigh
         what = f"{verb}, {links.numbers}" if links.numbers else verb
         message, noise = own, None
         if links.turns:
@@ -71,7 +77,7 @@ class Turn:
         elif links.message is not None and links.message != own.dtype:
             message, combined = own.to(links.message), _rounded(combined)
         begun = links.channel.begin_exchange(
-            dict.fromkeys(targets, message), sources, message, what, number, whole=packed is not None
+            dict.fromkeys(targets, message), sources, message, what, number, packed is not None, known
         )
         links.sent += len(targets) * message.numel() * message.element_size()
         in_place, pool, vectors = verb != "disagree", x.pool, [x]  # x has its memory until it has been sent
@@ -87,7 +93,7 @@ class Turn:
                 add(out, -1.0 if verb == "disagree" else 1.0, noise)
             return out
 
-        return pool.later(fill)
+        return begun, pool.later(fill)
 
     def _distorted(
         self, number: int, own: torch.Tensor, weights: Mapping[int, float]

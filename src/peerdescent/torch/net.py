@@ -18,6 +18,7 @@ from peerdescent.engines.verbs import Eager
 from peerdescent.errors import NotFinite, require
 from peerdescent.methods.contract import Calls
 from peerdescent.torch.flat import Flat, Surroundings
+from peerdescent.torch.streaming import Pattern, Stream
 
 
 class Net(Eager):
@@ -38,6 +39,10 @@ class Net(Eager):
         self.x, self.loss, self.version = model.read(), None, model.version
         self.begun: dict[tuple[int, str], tuple[Vector, Vector]] = {}
         """Rounds that began before the gradients were known: what is mixed, and the result."""
+        self.leaves: dict[int, Vector] = {}
+        """The vectors of the state by number, where rounds may be sent during the backward pass."""
+        self.stream: Stream | None = None
+        self.pattern: Pattern | None = None
         self.before: Surroundings | None = None
         self.after: Surroundings | None = None
         self.sampled = False
@@ -64,7 +69,18 @@ class Net(Eager):
 
     def grad(self, x: Vector, sample: Surroundings | None) -> Vector:
         """The gradient of the closure at x, or that of the parameters."""
-        if self.closure is None:
+        if self.stream is not None:
+            grad, sent = self.stream.finish()
+            if not sent:
+                self._end_stream()
+                self.links.channel.stop(
+                    f"rank {self.links.rank}: gradients were changed after the backward pass that sent them, in step "
+                    f"{self.t}: make one backward pass a step and leave them as they are, or use overlap=False",
+                    ValueError,
+                )
+            if not math.isfinite(float(self.stream.x.tensor.sum())):
+                self.must_be_finite(self._end_stream(), "vector to mix")
+        elif self.closure is None:
             grad = self.model.gradient()
             grad = grad if self.scale == 1 else grad / self.scale
         else:
@@ -99,9 +115,31 @@ class Net(Eager):
         known, result = self.begun.get((number, verb), (None, None))
         if result is not None and known is x:
             return result
+        stream = self.stream
+        if stream is not None and (number, verb) == (stream.pattern.number, stream.pattern.verb):
+            if not stream.fits(x):
+                self._end_stream()
+                self.links.channel.stop(
+                    f"rank {self.links.rank}: the method mixes something else in step {self.t} than in the one before, "
+                    "which was sent during the backward pass: use overlap=False",
+                    ValueError,
+                )
+            self.pattern = stream.pattern
+            self.stream = None
+            return stream.result
+        if self.leaves and self.pattern is None and self.gradients and x.is_sum:
+            self.pattern = Pattern.of(number, verb, x, self.leaves, self.gradients[0])
         self.must_fit(x.tensor)
         found: Vector = getattr(self.turn, verb)(number, x)
         return found
+
+    def _end_stream(self) -> Tensor:
+        """What was sent during the backward pass, after its round has ended: the neighbours wait for that."""
+        assert self.stream is not None
+        stream, self.stream = self.stream, None
+        x = stream.x.tensor.clone()
+        stream.result.tensor  # noqa: B018 - it is waited for
+        return x
 
     def compress(self, x: Vector, operator: Compressor) -> Vector:
         """C(x), which `mix` sends as the bytes that it was encoded in."""

@@ -37,6 +37,7 @@ from peerdescent.torch.flat import Flat, listed, refuse_wrapped
 from peerdescent.torch.members import Members, StoreLost, log
 from peerdescent.torch.net import Net
 from peerdescent.torch.stepping import decayed, divides, stepping
+from peerdescent.torch.streaming import Pattern, Stream
 
 __all__ = ["DecentralizedOptimizer"]
 
@@ -118,6 +119,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             processes is kept.
         process_group: The processes that communicate, one per node; by default all. With several processes a site,
             those that have the same number in their sites.
+        overlap: Whether vectors that depend on the gradient may be sent during the backward pass, piece by piece. The
+            gradients must then stay as one backward pass a step leaves them.
         on_loss: "stop": if a process is lost, all end with an error. "continue": those that are left go on, and a
             process that comes back takes its neighbours' average.
         patience: Seconds without a sign of life after which a process counts as lost, with "continue".
@@ -154,6 +157,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         weight_decay: float | None = None,
         message: torch.dtype | None = None,
         process_group: Any = None,
+        overlap: bool = False,
         on_loss: str = "stop",
         patience: float = 10.0,
     ) -> None:
@@ -193,7 +197,15 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             site is None or not does.compresses,
             f"{method.name} compresses whole vectors, and each process of a site has a piece: use one process a site",
         )
+        require(
+            not overlap or (site is None and message is None and does.takes_one_point),
+            "overlap=True is for methods that take one gradient a step, one process a site, and messages of the "
+            "parameters' own type: leave it out",
+        )
         self.flat, self.method, self.rate, self.does = Flat(model, site), method, rate, does
+        self.overlap = overlap and not does.branches
+        self.pattern: tuple[str, Pattern | None] = "", None
+        """The numbers of the step before, and the round in it that can be sent during a backward pass."""
         self.one_point = does.takes_one_point
         self.ahead = {later: does.rounds_ahead(int(later)) for later in (False, True)}
         """The rounds that begin before gradients are known, in iteration 0 and later."""
@@ -241,6 +253,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             "choice of trained parameters": digest(np.array([p.requires_grad for p in model.parameters()])),
             "type": self.flat.dtype,
             "type of messages": message,
+            "overlap": overlap,
             "start": start,
         }
         computes = definition(decayed(method, 0.5) if decays else method)
@@ -263,6 +276,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         for key in [key for key, hook in model._forward_pre_hooks.items() if isinstance(hook, Hook)]:
             del model._forward_pre_hooks[key]  # that of an earlier optimizer
         model.register_forward_pre_hook(Hook(self))
+        for k, p in enumerate(self.flat.trained if self.overlap else ()):
+            p.register_post_accumulate_grad_hook(partial(_know, weakref.ref(self), k))
 
     def _start_alike(self) -> None:
         with torch.no_grad():
@@ -398,6 +413,11 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         buffers. A step that fails restores parameters, buffers and random state.
         """
         self.flat.check()
+        require(
+            closure is None or not self.overlap,
+            "step(closure) computes gradients in the step, and overlap=True sends them before it: use "
+            "loss.backward() and step(), or overlap=False",
+        )
         if closure is None:
             self._check_gradients()
         elif not self.one_point:
@@ -433,6 +453,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         net.closure = closure if closure is None or self.watched else self._watching(closure)
         net.adds = self.one_point
         net.scale = float(getattr(self, "grad_scale", None) or 1.0)
+        require(net.stream is None or net.scale == 1, "a GradScaler divides gradients that were sent: overlap=False")
         with torch.no_grad():
             try:
                 state = self._state(method, net)
@@ -442,14 +463,18 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                     getattr(leaf, "tensor", None)  # wait for what is on its way
                 if computed:
                     net.must_be_finite(state.x.tensor, "parameters")
+                elif self.overlap:  # what neighbours have sent was not looked at before
+                    for vector in (leaves[k] for k in (0, *self.distinct) if isinstance(leaves[k], Vector)):
+                        net.must_be_finite(vector.tensor, "vector that was mixed")
             except BaseException:
                 net.leave(net.x, net.before)
                 net.again()
                 raise
-            x, after, loss = state.x, net.after, net.loss
+            x, after, loss, self.pattern = state.x, net.after, net.loss, (current.text, net.pattern)
             self.kept = {k: leaves[k] for k in self.distinct}
             self.prepared, self.begins, self.calls = None, "", 0
-            del net.x, net.begun, net.gradients, leaves, state  # else the parameters before the step would be kept
+            # Else the parameters before the step would be kept.
+            del net.x, net.begun, net.gradients, net.leaves, leaves, state
             net.leave(x, after)
         saved = {str(k): getattr(leaf, "tensor", leaf) for k, leaf in self.kept.items()}
         if self.flat.master is not None:
@@ -500,11 +525,15 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def begin_ahead(self) -> None:
         """Before a forward pass: begin the rounds whose vectors are known, if the next step takes its gradients."""
         trains = self.flat.model.training and torch.is_grad_enabled() and self.watched and self.prepared is None
-        begins = self.one_point and not self.begins and self.ahead[self.steps > 0]
+        begins = self.one_point and not self.begins and (self.ahead[self.steps > 0] or self.overlap)
         if trains and begins and not self.channel.failure and not self._is_behind():
             self.flat.check()
             with suppress(PeerLost):  # the step will find that, too
-                self._prepare(self._current())
+                current = self._current()
+                net = self._prepare(current)
+                text, pattern = self.pattern
+                if pattern is not None and text == current.text and self.channel.goes_in_pieces(net.x.tensor):
+                    net.stream = Stream(self.flat, net.turn, pattern, net.leaves)
 
     def _prepare(self, current: Current) -> Net:
         """The verbs of the next step, with the rounds begun whose vectors are known."""
@@ -518,7 +547,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 if self.begins == "all":
                     net.begin(self.ahead[False], {0: net.x})
                 elif not self.begins:
-                    net.begin(self.ahead[True], {0: net.x, **self._held()})
+                    known = {0: net.x, **self._held()}
+                    net.begin(self.ahead[True], known)
+                    net.leaves = known if self.overlap else {}
             self.prepared = net
         return self.prepared
 
@@ -740,6 +771,15 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         if self.flat.site is not None:
             dist.all_reduce(flags, dist.ReduceOp.MAX, group=self.flat.site)
         return bool(flags.any())
+
+
+def _know(optimizer: Any, k: int, _: Tensor) -> None:
+    """What a parameter calls when it has its gradient."""
+    found = optimizer()
+    net = None if found is None else found.prepared
+    if net is not None and net.stream is not None:
+        with torch.no_grad(), suppress(PeerLost):  # the step will find that, too
+            net.stream.know(k)
 
 
 def _members(network: Network, patience: float) -> Members:
