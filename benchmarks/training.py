@@ -2,7 +2,7 @@
 
 Four processes on a ring, over gloo on the loopback interface, with one thread of PyTorch each; all contenders have the
 same model and data, and take turns in one run. Then the memory of a step, and the step of the engine `processes` over
-bare rounds of gloo. Writes `benchmarks/results/training.json` and `training.md`.
+bare rounds of gloo. Writes `benchmarks/results/training.json` and `training.md`, with late messages `training_late`.
 
 Decent-DP is optional: `pip install --target FOLDER --no-deps decent-dp==0.2.3 loguru`, then `--decent-dp FOLDER`.
 """
@@ -47,6 +47,9 @@ LIMIT = timedelta(seconds=60)
 PAIRS = np.kron(np.eye(2), np.full((2, 2), 0.5))
 ONE_PEER = [PAIRS, np.roll(PAIRS, 1, (0, 1))]
 """The one-peer ring: a node averages with one neighbour in even steps, with the other in odd ones."""
+
+FORMS = ("closure", "backward", "overlap")
+"""How the optimizer is used: step(closure), or backward() and step(), which may send during the backward pass."""
 
 Action = Callable[[], Any]
 
@@ -95,15 +98,15 @@ Maker = Callable[[Case], Trained]
 
 
 def ours(method: peer.Method, network: peer.Network, form: str, case: Case) -> Trained:
-    """A method by `DecentralizedOptimizer`, in one of the two forms of use."""
-    optimizer = DecentralizedOptimizer(case.model, method, network)
+    """A method by `DecentralizedOptimizer`, in one of the forms of use."""
+    optimizer = DecentralizedOptimizer(case.model, method, network, overlap=form == "overlap")
 
     def backward() -> None:
         case.loss().backward()
         optimizer.step()
         optimizer.zero_grad()
 
-    return Trained(backward if form == "backward" else lambda: optimizer.step(case.loss))
+    return Trained(backward if form != "closure" else lambda: optimizer.step(case.loss))
 
 
 class Ring:
@@ -229,6 +232,7 @@ def contenders(setting: Setting) -> dict[str, Maker]:
         f"{name}: ours, {form}": partial(ours, method, network, form)
         for name, (method, network) in methods.items()
         for form in setting.forms
+        if form != "overlap" or name != "dsgd"  # which mixes vectors that are known before the backward pass
     }
     found |= {"gt-dsgd: by hand": partial(by_hand, 1), "gt-dsgd: by hand, in pieces": partial(by_hand, PIECES)}
     found |= {"Decent-DP": decent_dp} if decent_version(setting.decent) else {}
@@ -376,7 +380,7 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description="What a step of DecentralizedOptimizer costs.")
     parser.add_argument("--quick", action="store_true", help="3 repeats, for a first look")
-    parser.add_argument("--form", choices=["closure", "backward", "both"], default="both", help="how ours is used")
+    parser.add_argument("--form", choices=[*FORMS, "all"], nargs="+", default=["all"], help="how ours is used")
     parser.add_argument("--sleep", type=float, default=0.0, metavar="MS", help="messages leave so much later")
     parser.add_argument("--model", choices=list(BATCHES), default="small", help="work: batches of 128 instead of 8")
     parser.add_argument("--decent-dp", default="", metavar="FOLDER", help="where Decent-DP is installed")
@@ -389,7 +393,7 @@ def main() -> None:
         work(rank, port, Setting(*told))
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    forms = ["closure", "backward"] if words.form == "both" else [words.form]
+    forms = [form for form in FORMS if form in words.form or "all" in words.form]
     repeats, decent = 3 if words.quick else 7, decent_version(words.decent_dp)
     setting = Setting("", "", "", repeats, forms, words.model, words.sleep, words.decent_dp)
     values: dict[str, Any] = {"machine": f"{machine()}, PyTorch {torch.__version__}", "repeats": repeats}
@@ -418,7 +422,7 @@ def main() -> None:
             engine, bare = (Times(tuple(found[name])) for name in ("engine", "bare"))
             rows.append([p, engine.text(1e3, 2), bare.text(1e3, 2), engine.over(bare).text(digits=2)])
         lines += ["", *table(["p", "engine processes, ms a step", "two bare rounds, ms", "ratio"], rows)]
-    write("training", values, lines)
+    write("training_late" if words.sleep else "training", values, lines)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from peerdescent.runs.checks import check_network
 from peerdescent.torch.flat import Flat, listed, refuse_wrapped
 from peerdescent.torch.members import Members, StoreLost, log
 from peerdescent.torch.net import Net
+from peerdescent.torch.starting import start_alike, welcome
 from peerdescent.torch.stepping import decayed, divides, stepping
 from peerdescent.torch.streaming import Pattern, Stream
 
@@ -279,14 +280,6 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         for k, p in enumerate(self.flat.trained if self.overlap else ()):
             p.register_post_accumulate_grad_hook(partial(_know, weakref.ref(self), k))
 
-    def _start_alike(self) -> None:
-        with torch.no_grad():
-            for dtype in dict.fromkeys(tensor.dtype for tensor in self.flat.all):
-                own = [tensor for tensor in self.flat.all if tensor.dtype == dtype]
-                found = self.channel.first(torch.cat([tensor.reshape(-1) for tensor in own]), "start")
-                for tensor, piece in zip(own, found.split([tensor.numel() for tensor in own]), strict=True):
-                    tensor.copy_(piece.view(tensor.shape))
-
     def _link(self, channel: Channel) -> None:
         """Use other connections to the processes that are there."""
         nodes = self.nodes if self.members is None else self.nodes.among(self.members.roster.ranks)
@@ -333,34 +326,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self.channel.agree(self.facts)
         begun = self.members is not None and self.members.roster.position != (0, 0)
         if begun and len(new) < self.channel.world:
-            self._welcome(new)
+            welcome(self.channel, self.links, self.flat, new)
         elif self.facts["start"] == "rank 0":
-            self._start_alike()
-
-    def _welcome(self, new: list[int]) -> None:
-        """Processes that came take the average of the neighbours that were there: parameters and buffers."""
-        old = [k for k in range(self.channel.world) if k not in new]
-        near = {k: [j for j in old if j in self._neighbours(k)] or old[:1] for k in new}
-        with torch.no_grad():
-            for k, givers in near.items():
-                for dtype in dict.fromkeys(tensor.dtype for tensor in self.flat.all):
-                    own = [tensor for tensor in self.flat.all if tensor.dtype == dtype]
-                    values = torch.cat([tensor.reshape(-1) for tensor in own])
-                    what = f"welcome of rank {self.channel.names[k]}, {dtype}"
-                    if self.links.rank in givers:
-                        self.channel.exchange({k: values}, [], values, what, number=k)
-                    elif self.links.rank == k:
-                        heard = self.channel.exchange({}, givers, values, what, number=k)
-                        taken = heard[givers[0]]
-                        if dtype.is_floating_point:
-                            taken = torch.stack([heard[j] for j in givers]).mean(dim=0)
-                        for tensor, piece in zip(own, taken.split([each.numel() for each in own]), strict=True):
-                            tensor.copy_(piece.view(tensor.shape))
-            self.flat.master = None if self.links.rank in new else self.flat.master
-
-    def _neighbours(self, k: int) -> set[int]:
-        ends = self.links.links.ends.tolist()
-        return {b if a == k else a for a, b in ends if k in (a, b)}
+            start_alike(self.channel, self.flat)
 
     def _with_all(self, act: Callable[[], Any], otherwise: Callable[[], Any] | None = None) -> Any:
         """What a call to all other processes returns; if one is lost in it, they make it again without that one.
