@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import sys
@@ -17,7 +16,7 @@ import pytest
 from children import SOURCE, TESTS, free_port, run
 
 NODES, LIMIT = 4, 280
-LIBRARIES = [name for name in ("accelerate", "transformers", "lightning") if importlib.util.find_spec(name)]
+LIBRARIES = ("accelerate", "transformers", "lightning")
 PROGRAM = Path(__file__).with_name("libraries_program.py")
 LOOPS = {
     "accelerate": "accelerate",
@@ -44,15 +43,7 @@ def seen(tmp_path_factory):
     return {name: np.stack([each[name] for each in ranks]) for name in ranks[0].files}
 
 
-def needs(name):
-    return pytest.param(name, marks=needed(LOOPS.get(name, name)))
-
-
-def needed(library):
-    return pytest.mark.skipif(library not in LIBRARIES, reason=f"{library} is not installed")
-
-
-@pytest.mark.parametrize("name", [needs(name) for name in LOOPS])
+@pytest.mark.parametrize("name", LOOPS)
 def test_a_loop_of_a_library_is_the_one_by_hand_bit_for_bit(name, seen):
     assert (seen[f"{name} processes"] == 1).all(), "it knows nothing of the others"
     assert np.array_equal(seen[f"{name} x"], seen[f"{name} x by hand"])
@@ -60,7 +51,7 @@ def test_a_loop_of_a_library_is_the_one_by_hand_bit_for_bit(name, seen):
     assert np.allclose(seen[f"{name} losses"], seen[f"{name} losses by hand"], rtol=0, **({"atol": 0} | logged))
 
 
-@pytest.mark.parametrize("name", [needs(name) for name in LOOPS])
+@pytest.mark.parametrize("name", LOOPS)
 def test_the_loss_falls_and_nodes_come_close(name, seen):
     losses, x = seen[f"{name} losses"], seen[f"{name} x"]
     assert (losses[:, -4:].mean(axis=1) < 0.8 * losses[:, :4].mean(axis=1)).all(), losses
@@ -68,23 +59,19 @@ def test_the_loss_falls_and_nodes_come_close(name, seen):
     assert 0 < apart < 0.1 * np.abs(x).max(), "they agree, but not exactly"
 
 
-@needed("accelerate")
 def test_accelerate_stores_and_loads_everything(seen):
     assert seen["accelerate loaded"].all()
 
 
-@needed("accelerate")
 def test_a_wrapper_of_accelerate_is_refused_with_a_remedy(seen):
     for said in seen["wrapped"]:
         assert re.search(r"DistributedDataParallel, .* call peerdescent\.torch\.alone\(\) first", str(said)), said
 
 
-@needed("transformers")
 def test_a_trainer_goes_on_from_its_checkpoint_bit_for_bit(seen):
     assert np.array_equal(seen["transformers x resumed"], seen["transformers x"])
 
 
-@needed("lightning")
 def test_lightning_counts_steps_not_evaluations(seen):
     steps = {name: seen[f"{name} steps"].tolist() for name in LOOPS if name.startswith("lightning")}
     batches = seen["lightning gt-dsgd 1 losses"].shape[1]
