@@ -362,9 +362,9 @@ class Worker:
     def overlaps(self):
         """Rounds that are sent during the backward pass, in pieces of two numbers."""
 
-        def walked(name, overlap=True, before=lambda model: None, end=lambda optimizer: optimizer.step()):
+        def walked(name, overlap=True, before=lambda model: None, end=lambda optimizer: optimizer.step(), network=RING):
             """x_{t+1} for every t, and how many pieces were sent before each step; the step size is halved once."""
-            model, optimizer = self.bowl(name, overlap=overlap)
+            model, optimizer = self.bowl(name, network, overlap=overlap)
             points, sent = [], []
             with patch.object(channels, "INLINE", 8), patch.object(channels, "PIECE", 16):
                 for t in range(STEPS):
@@ -398,12 +398,23 @@ class Worker:
         changes = {
             "clip": lambda model: nn.utils.clip_grad_norm_(model.parameters(), 1e-3),
             "again": lambda model: self.loss(model, 5).backward(),
+            "data": lambda model: [p.grad.data.mul_(0.5) for p in model.parameters()],
         }
         for name, action in changes.items():
             self.seen[f"refusal overlap {name}"] = refusal(lambda action=action: walked("gt-dsgd", before=action))
         closure = lambda optimizer: optimizer.step(lambda: None)  # noqa: E731
         self.seen["refusal overlap closure"] = refusal(lambda: walked("gt-dsgd", end=closure))
         self.seen["refusal overlap two"] = refusal(lambda: self.bowl("gt-hsgd", overlap=True))
+        twice = peer.Network(peer.topology.ring(NODES), rounds=2)
+        self.seen["refusal overlap rounds"] = refusal(lambda: self.bowl("gt-dsgd", network=twice, overlap=True))
+        scheduled = build("qg-dsgdm").replace(mu=peer.schedules.parse("0.9/(1+t)**0.5"))
+        pairs = np.kron(np.eye(NODES // 2), np.full((2, 2), 0.5))
+        one_peer = peer.Network([pairs, np.roll(pairs, 1, (0, 1))])
+        for name, method, network in (("scheduled", scheduled, RING), ("one peer", build("gt-dsgd"), one_peer)):
+            ways = {True: "overlap", False: "overlap plain"}
+            for way, text in ways.items():
+                self.seen[f"{text} {name}"], self.seen[f"overlap sent {name}"] = walked(method, way, network=network)
+            self.seen[f"overlap sent {name}"] = walked(method, True, network=network)[1]
         adapted = peer.compose(peer.estimators.sgd(), peer.fusions.consensus(0.05, atc=True))
         for name, method in {"gt-dsgd": "gt-dsgd", "dsgd-atc": adapted}.items():
             self.seen[f"spoiled {name}"], self.seen[f"spoiled kept {name}"] = spoiled(method)

@@ -40,7 +40,10 @@ from small import assert_close, small_quadratic
 
 LIMIT = 240
 STREAMED = ("d2", "gt-dsgd", "dsgdm", "gt-momentum", "edm", "qg-dsgdm", "decentlam", "proxgt", "gt-nsgdm")
+STREAMED = (*STREAMED, "scheduled", "one peer")
 """Methods that mix a sum of multiples of the gradient and of vectors of their state."""
+STREAMED_AT = {"led": (2, 5, 8), "proxskip": (3, 7)}
+"""Those that do so in some steps only: in these."""
 W = RING.W.toarray() if hasattr(RING.W, "toarray") else np.asarray(RING.W)
 
 
@@ -89,17 +92,17 @@ def test_rounds_of_known_vectors_begin_with_the_forward_pass(name, seen):
     assert (begun[:, 1:] == (name in AHEAD)).all()
 
 
-@pytest.mark.parametrize("name", ONE_POINT)
+@pytest.mark.parametrize("name", [*ONE_POINT, "scheduled", "one peer"])
 def test_rounds_of_sums_with_the_gradient_are_sent_during_the_backward_pass(name, seen):
-    """All pieces of them, from the third step on, and bit for bit what is sent after it; not when numbers change."""
+    """All pieces of them, from the second step on, and bit for bit what is sent after it."""
     assert np.array_equal(seen[f"overlap {name}"], seen[f"overlap plain {name}"])
     pieces = -(-P * 8 // 16)
-    streams = [name in STREAMED and t >= 2 and t != 6 for t in range(STEPS)]
+    streams = [t in STREAMED_AT.get(name, range(1, STEPS if name in STREAMED else 0)) for t in range(STEPS)]
     assert (seen[f"overlap sent {name}"] == pieces * np.array(streams)).all()
 
 
 def test_gradients_that_were_sent_must_stay_as_they_are(seen):
-    for name in ("clip", "again"):
+    for name in ("clip", "again", "data"):
         assert all(
             "gradients were changed after the backward pass that sent them" in str(said)
             and "use overlap=False" in str(said)

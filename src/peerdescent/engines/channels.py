@@ -27,7 +27,7 @@ from peerdescent.engines.meeting import seconds
 from peerdescent.errors import NotFinite, PeerLost, require
 
 LINE = 512
-"""Bytes of the line that announces a tensor; longer ones are truncated and shorter ones padded."""
+"""Bytes of the line that announces a tensor; longer ones end in a digest and shorter ones are padded."""
 
 INLINE = 1 << 16
 """Up to this number of bytes, a tensor is in the message of its line."""
@@ -386,7 +386,7 @@ class Exchange:
             into = {rank: torch.empty(like.numel(), dtype=like.dtype, device=like.device) for rank in sources}
             asked = [(rank, "recv", x) for rank, x in into.items()]
             asked += [message for message in self.asked if message[0] in alike]
-            channel.wait(channel.post_at_once(asked))
+            channel.wait(channel.post_at_once(asked if like.numel() else []))  # where a line says it all, it is all
             yield slice(None), into
         else:
             yield from self._by_pieces(sources, alike, after_sends)
@@ -416,7 +416,8 @@ class Exchange:
         """Memory for so many numbers."""
         each, shelves = self.like.element_size(), self.channel.shelves
         size = max(numbers * each, AHEAD * PIECE)
-        shelf = shelves.pop() if shelves and size == AHEAD * PIECE else torch.empty(size, dtype=torch.uint8)
+        fits = next((k for k, shelf in enumerate(shelves) if len(shelf) >= size), None)
+        shelf = torch.empty(size, dtype=torch.uint8) if fits is None else shelves.pop(fits)
         return shelf[: len(shelf) // each * each]
 
     def _differ(self) -> NoReturn:
@@ -437,7 +438,7 @@ class Exchange:
 
 
 def _line(text: str) -> bytes:
-    return text.encode()[:LINE].ljust(LINE, b"\0")
+    return meeting.fitted(text, LINE).ljust(LINE, b"\0")
 
 
 def _text(line: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import os
 import queue
@@ -69,7 +70,7 @@ def is_loopback(host: str) -> bool:
 
 
 FIELD = 512
-"""Bytes of a fact; longer ones are truncated and shorter ones padded."""
+"""Bytes of a fact; longer ones end in a digest and shorter ones are padded."""
 
 
 def agree(facts: Mapping[str, Any], gather: Callable[[np.ndarray], Any]) -> None:
@@ -94,9 +95,22 @@ def agree(facts: Mapping[str, Any], gather: Callable[[np.ndarray], Any]) -> None
             )
 
 
+def fitted(text: str, size: int) -> bytes:
+    """The text in at most so many bytes; one that is longer ends in a digest of all of it.
+
+    >>> fitted("seed 0", 20), len(fitted("0" * 100, 40)), fitted("0" * 100, 40) == fitted("0" * 99 + "1", 40)
+    (b'seed 0', 40, False)
+    """
+    whole = text.encode()
+    if len(whole) <= size:
+        return whole
+    end = f"... {hashlib.sha256(whole).hexdigest()[:16]}".encode()
+    return whole[: size - len(end)] + end
+
+
 def _rows(facts: Mapping[str, Any]) -> np.ndarray:
     rows = np.zeros((len(facts), FIELD), np.uint8)
     for row, value in zip(rows, facts.values(), strict=True):
-        text = str(value).encode()[:FIELD]
+        text = fitted(str(value), FIELD)
         row[: len(text)] = np.frombuffer(text, np.uint8)
     return rows

@@ -169,10 +169,21 @@ def add(out: Tensor, factor: float, x: Tensor) -> None:
     out.add_(x, alpha=factor)
 
 
+def _count_alone() -> int:
+    """The references that Python counts where there is one, in a local variable as below; it depends on its version."""
+    vectors = [object()]
+    vector = vectors.pop(0)
+    return sys.getrefcount(vector)
+
+
+ALONE = _count_alone() if getattr(sys, "_is_gil_enabled", lambda: True)() else 0
+"""No vector is alone where threads run without a common lock, since references are not counted exactly there."""
+
+
 def spent(vectors: list[Vector], k: int) -> Tensor | None:
     """The memory of vector k of a list, if nobody else has that vector, which is then no more; else None."""
     vector = vectors.pop(k)
-    if vector._lent or vector._held is None or sys.getrefcount(vector) > 2:  # it is here, and in that call
+    if vector._lent or vector._held is None or sys.getrefcount(vector) > ALONE:
         vectors.insert(k, vector)
         return None
     memory, vector._held = vector._held, None

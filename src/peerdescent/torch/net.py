@@ -18,7 +18,7 @@ from peerdescent.engines.verbs import Eager
 from peerdescent.errors import NotFinite, require
 from peerdescent.methods.contract import Calls
 from peerdescent.torch.flat import Flat, Surroundings
-from peerdescent.torch.streaming import Pattern, Stream
+from peerdescent.torch.streaming import Stream
 
 
 class Net(Eager):
@@ -39,10 +39,10 @@ class Net(Eager):
         self.x, self.loss, self.version = model.read(), None, model.version
         self.begun: dict[tuple[int, str], tuple[Vector, Vector]] = {}
         """Rounds that began before the gradients were known: what is mixed, and the result."""
-        self.leaves: dict[int, Vector] = {}
-        """The vectors of the state by number, where rounds may be sent during the backward pass."""
         self.stream: Stream | None = None
-        self.pattern: Pattern | None = None
+        """The round that is sent during the backward pass."""
+        self.overlap = False
+        """Whether rounds may be sent before anybody has looked at them."""
         self.before: Surroundings | None = None
         self.after: Surroundings | None = None
         self.sampled = False
@@ -78,7 +78,7 @@ class Net(Eager):
                     f"{self.t}: make one backward pass a step and leave them as they are, or use overlap=False",
                     ValueError,
                 )
-            if not math.isfinite(float(self.stream.x.tensor.sum())):
+            if not self.stream.is_finite:
                 self.must_be_finite(self._end_stream(), "vector to mix")
         elif self.closure is None:
             grad = self.model.gradient()
@@ -124,11 +124,8 @@ class Net(Eager):
                     "which was sent during the backward pass: use overlap=False",
                     ValueError,
                 )
-            self.pattern = stream.pattern
             self.stream = None
             return stream.result
-        if self.leaves and self.pattern is None and self.gradients and x.is_sum:
-            self.pattern = Pattern.of(number, verb, x, self.leaves, self.gradients[0])
         self.must_fit(x.tensor)
         found: Vector = getattr(self.turn, verb)(number, x)
         return found
@@ -181,8 +178,8 @@ class Net(Eager):
                 self.must_be_finite(gradient.tensor, "gradient")
             self.links.channel.stop(
                 f"rank {self.links.rank}: {bad} of {x.numel()} numbers of the {what} are not finite in step {self.t}, "
-                "and nobody has mixed them: look at its batch, or take a smaller lr, and go on with a new optimizer, "
-                "with start='keep' or from a checkpoint",
+                f"and {'the step is undone' if self.overlap else 'nobody has mixed them'}: look at its batch, or take "
+                "a smaller lr, and go on with a new optimizer, with start='keep' or from a checkpoint",
                 NotFinite,
             )
 

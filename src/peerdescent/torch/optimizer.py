@@ -38,7 +38,7 @@ from peerdescent.torch.members import Members, StoreLost, log
 from peerdescent.torch.net import Net
 from peerdescent.torch.starting import start_alike, welcome
 from peerdescent.torch.stepping import decayed, divides, stepping
-from peerdescent.torch.streaming import Pattern, Stream
+from peerdescent.torch.streaming import Pattern, Probe, Stream
 
 __all__ = ["DecentralizedOptimizer"]
 
@@ -199,14 +199,14 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             f"{method.name} compresses whole vectors, and each process of a site has a piece: use one process a site",
         )
         require(
-            not overlap or (site is None and message is None and does.takes_one_point),
-            "overlap=True is for methods that take one gradient a step, one process a site, and messages of the "
-            "parameters' own type: leave it out",
+            not overlap or (site is None and message is None and does.takes_one_point and network.rounds == 1),
+            "overlap=True is for methods that take one gradient a step, one round for each of theirs, one process a "
+            "site, and messages of the parameters' own type: leave it out",
         )
         self.flat, self.method, self.rate, self.does = Flat(model, site), method, rate, does
-        self.overlap = overlap and not does.branches
+        self.overlap = overlap
         self.pattern: tuple[str, Pattern | None] = "", None
-        """The numbers of the step before, and the round in it that can be sent during a backward pass."""
+        """The method's numbers, and the round that can then be sent during a backward pass."""
         self.one_point = does.takes_one_point
         self.ahead = {later: does.rounds_ahead(int(later)) for later in (False, True)}
         """The rounds that begin before gradients are known, in iteration 0 and later."""
@@ -438,11 +438,11 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 net.leave(net.x, net.before)
                 net.again()
                 raise
-            x, after, loss, self.pattern = state.x, net.after, net.loss, (current.text, net.pattern)
+            x, after, loss = state.x, net.after, net.loss
             self.kept = {k: leaves[k] for k in self.distinct}
             self.prepared, self.begins, self.calls = None, "", 0
             # Else the parameters before the step would be kept.
-            del net.x, net.begun, net.gradients, net.leaves, leaves, state
+            del net.x, net.begun, net.gradients, leaves, state
             net.leave(x, after)
         saved = {str(k): getattr(leaf, "tensor", leaf) for k, leaf in self.kept.items()}
         if self.flat.master is not None:
@@ -499,9 +499,18 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             with suppress(PeerLost):  # the step will find that, too
                 current = self._current()
                 net = self._prepare(current)
-                text, pattern = self.pattern
-                if pattern is not None and text == current.text and self.channel.goes_in_pieces(net.x.tensor):
-                    net.stream = Stream(self.flat, net.turn, pattern, net.leaves)
+                if self.overlap and self.channel.goes_in_pieces(net.x.tensor):
+                    self._stream(current, net)
+
+    def _stream(self, current: Current, net: Net) -> None:
+        """Begin the round that is sent during the backward pass, if there is one."""
+        leaves, text, method = {0: net.x, **self._held()}, current.text, current.at(net.t)
+        if text != self.pattern[0] or self.method.schedules or self.does.branches:
+            by_group = any(isinstance(value, Vector) for value in (current.sizes, current.shrinks))
+            found = Probe(self.links.seed, net.t, leaves).find(lambda own, verbs: method.step(self._tree(own), verbs))
+            self.pattern = text, None if by_group else found
+        if self.pattern[1] is not None:
+            net.stream = Stream(self.flat, net.turn, self.pattern[1], leaves)
 
     def _prepare(self, current: Current) -> Net:
         """The verbs of the next step, with the rounds begun whose vectors are known."""
@@ -510,14 +519,13 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             turn = self.links.begin(t, current.text)
             with torch.no_grad():
                 net = Net(self.flat, self.links, turn, t)
+                net.overlap = self.overlap
                 if not self.one_point:  # the parameters are set to others before all of x has been sent
                     self.flat.settle(net.x)
                 if self.begins == "all":
                     net.begin(self.ahead[False], {0: net.x})
                 elif not self.begins:
-                    known = {0: net.x, **self._held()}
-                    net.begin(self.ahead[True], known)
-                    net.leaves = known if self.overlap else {}
+                    net.begin(self.ahead[True], {0: net.x, **self._held()})
             self.prepared = net
         return self.prepared
 
@@ -605,8 +613,11 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
     def _unpack(self, x: Vector) -> Any:
         """The method's state, with x as the model has it."""
-        known = {0: x, **self._held()}
-        return jax.tree.unflatten(self.does.structure, [known[k] for k in self.does.aliases])
+        return self._tree({0: x, **self._held()})
+
+    def _tree(self, leaves: dict[int, Any]) -> Any:
+        """The method's state of these leaves."""
+        return jax.tree.unflatten(self.does.structure, [leaves[k] for k in self.does.aliases])
 
     def state_dict(self) -> dict[str, Any]:
         """What this process remembers, as copies: the memory of vectors is used again in later steps."""

@@ -1,35 +1,101 @@
 """A round that is sent during the backward pass, piece by piece, as gradients become known.
 
 A round allows that if its vector is a sum of multiples of the gradient and of vectors of the state. Which multiples is
-learned from the step before, so a round is only sent ahead if the numbers of the method are those of that step. When
-the method then asks for the round, its sum is compared with what was sent.
+found by running the method's step beforehand, on vectors of one number. When the step itself asks for the round, its
+sum is compared with what was sent.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
 
+import torch
 from torch import Tensor
 
-from peerdescent.engines.vectors import Vector, combine
+from peerdescent.engines.vectors import Pool, Vector, combine
+from peerdescent.engines.verbs import Eager
 from peerdescent.torch.flat import Flat
 
 
 class Pattern(NamedTuple):
-    """A round of the step before: its number and verb, and the factors and leaves of its sum; None is the gradient."""
+    """A round: its number and verb, and the factors and leaves of its sum; None is the gradient."""
 
     number: int
     verb: str
     terms: tuple[tuple[float, int | None], ...]
 
-    @classmethod
-    def of(cls, number: int, verb: str, x: Vector, leaves: dict[int, Vector], gradient: Vector) -> Pattern | None:
-        """That of a round of x; None if x is anything else than such a sum."""
-        known: dict[int, int | None] = {id(leaf): k for k, leaf in leaves.items()}
-        known[id(gradient)] = None
+
+class Found(Exception):
+    """The first round that depends on the gradient, or None if it is no such sum."""
+
+    def __init__(self, pattern: Pattern | None) -> None:
+        self.pattern = pattern
+
+
+class Probe(Eager):
+    """The verbs of iteration t on vectors of one number, up to the first round that depends on the gradient."""
+
+    def __init__(self, seed: int, t: int, leaves: dict[int, Any]) -> None:
+        super().__init__(seed, t)
+        self.pool = Pool(torch.empty(1, dtype=torch.float64))
+        self.leaves = {k: self._one() if isinstance(leaf, Vector) else leaf for k, leaf in leaves.items()}
+        self.gradient: Vector | None = None
+
+    def _one(self) -> Vector:
+        return self.pool.copy(torch.ones(1, dtype=torch.float64))
+
+    def find(self, step: Callable[[dict[int, Any], Any], Any]) -> Pattern | None:
+        """The pattern of that round in a step, which is given the leaves of its state, and these verbs."""
+        try:
+            step(self.leaves, self)
+        except Found as found:
+            return found.pattern
+        except Exception:  # a method of a user may do anything; what is wrong with it, the step itself says
+            return None
+        return None
+
+    def sample(self, batch: int) -> None:
+        """Nothing is drawn."""
+
+    def grad(self, x: Any, sample: Any) -> Vector:
+        """The gradient."""
+        self.gradient = self._one()
+        return self.gradient
+
+    def mix(self, x: Vector) -> Vector:
+        """Look at the round."""
+        return self._round("mix", x)
+
+    def disagree(self, x: Vector) -> Vector:
+        """Look at the round."""
+        return self._round("disagree", x)
+
+    def push(self, x: Vector) -> Vector:
+        """Look at the round."""
+        return self._round("push", x)
+
+    def _round(self, verb: str, x: Vector) -> Vector:
+        number = self.calls.take("round")
+        if self.gradient is None:
+            return self._one()
+        known: dict[int, int | None] = {id(leaf): k for k, leaf in self.leaves.items()}
+        known[id(self.gradient)] = None
         terms = [(factor, known.get(id(each), -1)) for factor, each in x.terms]
         places = [place for _, place in terms]
-        return cls(number, verb, tuple(terms)) if None in places and -1 not in places else None
+        raise Found(Pattern(number, verb, tuple(terms)) if None in places and -1 not in places else None)
+
+    def compress(self, x: Vector, operator: Any) -> NoReturn:
+        """What is compressed is sent as a whole."""
+        raise Found(None)
+
+    def prox(self, x: Vector, step: Any) -> Vector:
+        """x itself, as in the step."""
+        return x
+
+    def dot(self, x: Vector, y: Vector) -> NoReturn:
+        """An inner product needs whole vectors."""
+        raise Found(None)
 
 
 class Stream:
@@ -56,15 +122,16 @@ class Stream:
         grad = self.model.trained[k].grad
         self.changed |= k in self.seen
         self.seen[k] = grad, 0 if grad is None else grad._version
-        if grad is None:
-            self.views[k].zero_()
-        else:
-            self.views[k].copy_(grad.to_dense().detach())
+        self.views[k].copy_(self._of(k))
         while self.exchange.unsent and self.needs[-len(self.exchange.unsent)] <= self.seen.keys():
             place = self.exchange.unsent[0]
             terms = [(factor, self._leaf(number).tensor[place]) for factor, number in self.pattern.terms]
             combine(self.x.tensor[place], terms)
             self.exchange.send()
+
+    def _of(self, k: int) -> Tensor:
+        grad = self.model.trained[k].grad
+        return torch.zeros_like(self.views[k]) if grad is None else grad.to_dense().detach()
 
     def _leaf(self, number: int | None) -> Vector:
         return self.gradient if number is None else self.leaves[number]
@@ -76,7 +143,15 @@ class Stream:
                 self.know(k)
             grad, version = self.seen[k]
             self.changed |= p.grad is not grad or (grad is not None and grad._version != version)
+        if not self.changed and self.is_finite:  # versions do not show what is done to `grad.data`
+            self.changed = any(not torch.equal(view, self._of(k).to(view)) for k, view in enumerate(self.views))
         return self.gradient, not self.changed
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether what was sent is."""
+        x = self.x.tensor
+        return bool(x.sum().isfinite()) or bool(x.isfinite().all())
 
     def fits(self, x: Vector) -> bool:
         """Whether x is the sum that was sent."""
