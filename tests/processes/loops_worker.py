@@ -271,6 +271,21 @@ class Worker:
         }.items():
             self.seen[f"refusal {name}"] = refusal(action)
 
+    def many_groups(self):
+        """More numbers than the line of a message has room for, of which one differs in one process."""
+
+        def build_many(last):
+            torch.manual_seed(3)
+            model = nn.Sequential(*[nn.Linear(2, 2) for _ in range(40)])
+            groups = [{"params": list(layer.parameters()), "lr": 0.01 + 0.001 * k} for k, layer in enumerate(model)]
+            optimizer = DecentralizedOptimizer(model, build("gt-dsgd"), RING, params=groups)
+            optimizer.param_groups[-1]["lr"] = last
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+
+        self.seen["many groups"] = refusal(lambda: build_many(0.5))
+        self.seen["refusal many groups"] = refusal(lambda: build_many(0.25 if self.rank == 1 else 0.5))
+
     def rounded(self):
         """Messages of half the bytes, and parameters of half the bytes."""
         pushed = peer.Network(DIRECTED, weights="push-pull")
@@ -633,6 +648,7 @@ def main(folder):
         worker.gradients,
         worker.overflows,
         worker.groups,
+        worker.many_groups,
         worker.rounded,
         worker.cheap,
         worker.uneven,

@@ -395,16 +395,19 @@ class Worker:
             for way, inline in (("pieces", channels.INLINE), ("whole", 1 << 22)):
                 with pytest.MonkeyPatch.context() as patch:
                     patch.setattr(channels, "INLINE", inline)
-                    patch.setattr(channels, "PIECE", 1 << 16)
+                    patch.setattr(channels, "PIECE", 1 << 14)
                     torch.manual_seed(4)
                     model = nn.Linear(300, 300).double()
                     optimizer = DecentralizedOptimizer(model, method, RING)
                     inputs = torch.randn(
                         3, 300, dtype=torch.float64, generator=torch.Generator().manual_seed(self.rank)
                     )
-                    for _ in range(3):
+                    shelves = []
+                    for _ in range(4):
                         optimizer.step(lambda m=model, x=inputs: m(x).square().mean())
+                        shelves.append(sum(map(len, optimizer.channel.shelves)))
                     self.seen[f"{way} {method.name}"] = point(model)
+                    self.seen[f"shelves {way} {method.name}"] = shelves
 
     def cycled(self):
         """Schedulers keep numbers of their own in the group."""

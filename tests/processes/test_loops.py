@@ -39,8 +39,10 @@ from peerdescent.torch import DecentralizedOptimizer
 from small import assert_close, small_quadratic
 
 LIMIT = 240
-STREAMED = ("d2", "gt-dsgd", "dsgdm", "gt-momentum", "edm", "qg-dsgdm", "decentlam", "proxgt", "gt-nsgdm")
-STREAMED = (*STREAMED, "scheduled", "one peer")
+STREAMED = (
+    *("d2", "gt-dsgd", "dsgdm", "gt-momentum", "edm", "qg-dsgdm", "decentlam", "proxgt", "gt-nsgdm"),
+    *("scheduled", "one peer"),
+)
 """Methods that mix a sum of multiples of the gradient and of vectors of their state."""
 STREAMED_AT = {"led": (2, 5, 8), "proxskip": (3, 7)}
 """Those that do so in some steps only: in these."""
@@ -118,6 +120,11 @@ def test_gradients_that_were_sent_must_stay_as_they_are(seen):
 def test_what_was_sent_and_is_not_finite_ends_the_step_of_all(name, seen):
     assert all("not finite" in str(said) for said in seen[f"spoiled {name}"]), seen[f"spoiled {name}"]
     assert seen[f"spoiled kept {name}"].all(), "the parameters are those before the step"
+
+
+def test_numbers_beyond_the_end_of_a_line_are_compared_too(seen):
+    assert (seen["many groups"] == "no refusal").all()
+    assert all("expected 'optimizer" in str(said) for said in seen["refusal many groups"]), seen["refusal many groups"]
 
 
 @pytest.mark.parametrize("name", TWO_POINTS)

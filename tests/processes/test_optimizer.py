@@ -279,6 +279,9 @@ def test_small_steps_of_parameters_in_half_precision_add_up(seen):
 @pytest.mark.parametrize("name", ["gt-dsgd", "d2", "choco-sgd"])
 def test_large_messages_arrive_in_pieces(name, seen):
     assert np.array_equal(seen[f"pieces {name}"], seen[f"whole {name}"])
+    for way in ("pieces", "whole"):
+        shelves = seen[f"shelves {way} {name}"]
+        assert (shelves[:, 1:] == shelves[:, 1:2]).all(), "memory for messages is used again"
     assert np.ptp(seen[f"pieces {name}"], axis=0).max() > 0
 
 
