@@ -41,6 +41,10 @@ class Net(Eager):
         """Rounds that began before the gradients were known: what is mixed, and the result."""
         self.stream: Stream | None = None
         """The round that is sent during the backward pass."""
+        self.text, self.tries = "", 0
+        """The method's numbers in the first messages of the step, and how often it has failed."""
+        self.total: float | None = None
+        """The sum of the parameters, if they were sent before the forward pass."""
         self.overlap = False
         """Whether rounds may be sent before anybody has looked at them."""
         self.before: Surroundings | None = None
@@ -54,6 +58,7 @@ class Net(Eager):
         for number, _, verb, leaf in rounds:
             assert leaf is not None
             self.must_fit(leaves[leaf].tensor)
+            self.total = float(self.x.tensor.sum())
             self.begun[number, verb] = leaves[leaf], getattr(self.turn, verb)(number, leaves[leaf])
 
     def sample(self, batch: int) -> Surroundings | None:
@@ -183,8 +188,17 @@ class Net(Eager):
                 NotFinite,
             )
 
+    def is_as_sent(self) -> bool:
+        """Whether the parameters are those that were sent; changes through `data` have no version."""
+        return self.total is None or float(self.x.tensor.sum()) == self.total
+
+    def numbered(self, numbers: str) -> str:
+        """What messages of this step say of the numbers; those of another try are not taken for the first ones."""
+        return f"{numbers}, try {self.tries + 1}" if self.tries else numbers
+
     def again(self) -> None:
         """Make ready for another try at the same step, in which what has begun is used."""
+        self.tries += 1
         self.calls, self.sampled, self.before, self.after, self.gradients = Calls(), False, None, None, []
         self.version = self.model.version
 

@@ -179,7 +179,12 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             rate not in method.schedules,
             f"{rate} = {method.parameters[rate]} is a schedule: give a number, and use a scheduler of PyTorch on lr",
         )
-        groups = [dict(group) for group in params] if params is not None else [{}]
+        given = list(params) if params is not None else [{}]
+        require(
+            all(isinstance(group, Mapping) for group in given),
+            "params has parameters: give groups, as in [{'params': ..., 'lr': 0.1}], or leave it out for all of them",
+        )
+        groups = [dict(group) for group in given]
         decays = weight_decay is not None or any("weight_decay" in group for group in groups)
         does = outline(decayed(method, 0.5) if decays else method)
         require(
@@ -220,6 +225,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self.prepared: Net | None = None
         self.current: Current | None = None
         self.watched = False
+        self.late = ""
+        """What the next messages say of the numbers of the step before, if they changed after its first messages."""
         self.begins = "all"
         """What starts anew in the next step: "all", the fusion's memory ("fusion") or nothing."""
         self.calls, self.earlier = 0, 0
@@ -270,6 +277,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         require(len(places) == len(known), "params has a parameter that the model does not train: leave it out")
         self.places = [places[id(p)] for p in self.flat.trained]
         """For each trained parameter the number of its group."""
+        self.facts["groups of parameters"] = digest(np.array(self.places))
         if self.members is not None:
             self._regroup(None)
         else:
@@ -413,11 +421,11 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         current, t = self._current(), self.steps
         net = self._prepare(current)
         require(
-            net.version == self.flat.version,
+            net.version == self.flat.version and net.is_as_sent(),
             "the parameters were changed between the forward pass and the step, when they were on their way to the "
             "neighbours: change them after a step",
         )
-        self.links.numbers, method = current.text, current.at(t)
+        self.links.numbers, method = net.numbered(current.text), current.at(t)
         net.closure = closure if closure is None or self.watched else self._watching(closure)
         net.adds = self.one_point
         net.scale = float(getattr(self, "grad_scale", None) or 1.0)
@@ -431,7 +439,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                     getattr(leaf, "tensor", None)  # wait for what is on its way
                 if computed:
                     net.must_be_finite(state.x.tensor, "parameters")
-                elif self.overlap:  # what neighbours have sent was not looked at before
+                if self.overlap:  # what neighbours have sent was not looked at before
                     for vector in (leaves[k] for k in (0, *self.distinct) if isinstance(leaves[k], Vector)):
                         net.must_be_finite(vector.tensor, "vector that was mixed")
             except BaseException:
@@ -444,11 +452,15 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             # Else the parameters before the step would be kept.
             del net.x, net.begun, net.gradients, leaves, state
             net.leave(x, after)
+            for vector in self.kept.values():
+                if isinstance(vector, Vector):
+                    self.flat.settle(vector)
         saved = {str(k): getattr(leaf, "tensor", leaf) for k, leaf in self.kept.items()}
         if self.flat.master is not None:
             saved["master"] = self.flat.master.tensor
         self.state[self.flat.trained[0]] = {"step": t + 1, "rank": self._place, **saved}
         self.watched = True
+        self.late = "" if net.text == current.text else f", after {current.text} in the step before"
         return loss
 
     def _state(self, method: Method, net: Net) -> Any:
@@ -516,10 +528,10 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         """The verbs of the next step, with the rounds begun whose vectors are known."""
         if self.prepared is None:
             t = self.steps
-            turn = self.links.begin(t, current.text)
+            turn = self.links.begin(t, current.text + self.late)
             with torch.no_grad():
                 net = Net(self.flat, self.links, turn, t)
-                net.overlap = self.overlap
+                net.overlap, net.text = self.overlap, current.text
                 if not self.one_point:  # the parameters are set to others before all of x has been sent
                     self.flat.settle(net.x)
                 if self.begins == "all":
