@@ -55,17 +55,10 @@ class Net(Eager):
         engine = self.engine
         return self._vectors("full_grad", lambda i: engine._exact(jnp.asarray(x[i]), i)[1])
 
-    def mix(self, x: np.ndarray) -> np.ndarray:
-        """sum_j w_ij x_j, as an explicit sum."""
-        return self.turn.mix(self.calls.take("round"), x)
-
-    def disagree(self, x: np.ndarray) -> np.ndarray:
-        """sum_j w_ij (x_i - x_j), as an explicit sum."""
-        return self.turn.disagree(self.calls.take("round"), x)
-
-    def push(self, x: np.ndarray) -> np.ndarray:
-        """sum_j b_ij x_j, as an explicit sum."""
-        return self.turn.push(self.calls.take("round"), x)
+    def _round(self, verb: str, number: int, x: np.ndarray) -> np.ndarray:
+        """An explicit sum: sum_j w_ij x_j, sum_j w_ij (x_i - x_j) or sum_j b_ij x_j."""
+        found: np.ndarray = getattr(self.turn, verb)(number, x)
+        return found
 
     def compress(self, x: np.ndarray, operator: Compressor) -> np.ndarray:
         """C(x_i) at each node."""

@@ -64,20 +64,9 @@ class Net(Eager):
         memory.numpy()[:] = gradient  # in less time than by DLPack
         return pool.own(memory)
 
-    def mix(self, x: Vector) -> Vector:
-        """One round of communication with the neighbours."""
-        mixed: Vector = self.turn.mix(self.calls.take("round"), x)
-        return mixed
-
-    def disagree(self, x: Vector) -> Vector:
-        """One round of communication, for the difference to what was mixed."""
-        apart: Vector = self.turn.disagree(self.calls.take("round"), x)
-        return apart
-
-    def push(self, x: Vector) -> Vector:
-        """One round of communication, with weights whose columns sum to 1."""
-        pushed: Vector = self.turn.push(self.calls.take("round"), x)
-        return pushed
+    def _round(self, verb: str, number: int, x: Vector) -> Vector:
+        found: Vector = getattr(self.turn, verb)(number, x)
+        return found
 
     def compress(self, x: Vector, operator: Compressor) -> Vector:
         """C(x), which `mix` sends as the bytes that it was encoded in."""

@@ -1,4 +1,4 @@
-"""The verbs of time for engines that compute at once, one iteration after the other."""
+"""Verbs of engines that compute at once, one iteration after the other: those of time, and rounds by number."""
 
 from __future__ import annotations
 
@@ -29,6 +29,22 @@ class Eager:
     def _either(self, due: bool, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         with self.calls.inside(self.calls.next):
             return then() if due else otherwise()
+
+    def mix(self, x: Any) -> Any:
+        """One round of communication with the neighbours."""
+        return self._round("mix", self.calls.take("round"), x)
+
+    def disagree(self, x: Any) -> Any:
+        """One round of communication, for the difference to what was mixed."""
+        return self._round("disagree", self.calls.take("round"), x)
+
+    def push(self, x: Any) -> Any:
+        """One round of communication, with weights whose columns sum to 1."""
+        return self._round("push", self.calls.take("round"), x)
+
+    def _round(self, verb: str, number: int, x: Any) -> Any:
+        """The round of this number in the iteration."""
+        raise NotImplementedError
 
     def _compression(self) -> Draw:
         """The draws of the next compression."""

@@ -103,20 +103,7 @@ class Net(Eager):
         """An error: a closure has one batch only. The optimizer refuses methods with exact gradients beforehand."""
         raise ValueError("a closure knows one batch, not all data of a node: use a method without exact gradients")
 
-    def mix(self, x: Vector) -> Vector:
-        """One round of communication with the neighbours."""
-        return self._round("mix", x)
-
-    def disagree(self, x: Vector) -> Vector:
-        """One round of communication, for the difference to what was mixed."""
-        return self._round("disagree", x)
-
-    def push(self, x: Vector) -> Vector:
-        """One round of communication, with weights whose columns sum to 1."""
-        return self._round("push", x)
-
-    def _round(self, verb: str, x: Vector) -> Vector:
-        number = self.calls.take("round")
+    def _round(self, verb: str, number: int, x: Vector) -> Vector:
         known, result = self.begun.get((number, verb), (None, None))
         if result is not None and known is x:
             return result

@@ -63,20 +63,7 @@ class Probe(Eager):
         self.gradient = self._one()
         return self.gradient
 
-    def mix(self, x: Vector) -> Vector:
-        """Look at the round."""
-        return self._round("mix", x)
-
-    def disagree(self, x: Vector) -> Vector:
-        """Look at the round."""
-        return self._round("disagree", x)
-
-    def push(self, x: Vector) -> Vector:
-        """Look at the round."""
-        return self._round("push", x)
-
-    def _round(self, verb: str, x: Vector) -> Vector:
-        number = self.calls.take("round")
+    def _round(self, verb: str, number: int, x: Vector) -> Vector:
         if self.gradient is None:
             return self._one()
         known: dict[int, int | None] = {id(leaf): k for k, leaf in self.leaves.items()}
