@@ -3,11 +3,13 @@
     python experiments/losses.py --cases 50
     python experiments/losses.py kill stop kill-back stop-back --seed 1
 
-Four to eight processes train a linear model with `on_loss="continue"`, each on rows of its own. A case is `kill`
-(SIGKILL), `stop` (SIGSTOP), or one of them with `-back`: then the process is started anew, or continued (SIGCONT).
-`apart` cuts a path in two. The processes meet at a store of this program, as they would at that of an agent, and use
-the loopback address alone. Every line says who was lost when, the loss on the rows of all over that of an unbroken
-training, how many hang, and whether the logs of all others name who left and who came.
+Four to eight processes train a linear model with `on_loss="continue"`, each on rows of its own, with a scheduler that
+begins when its process does. A case is `kill` (SIGKILL), `stop` (SIGSTOP), or one of them with `-back`: then the
+process is started anew, or continued (SIGCONT). `apart` cuts a path in two. `relay` kills three processes one after the
+other and brings each back, so that in the end all have come later. The processes meet at a store of this program, as
+they would at that of an agent, and use the loopback address alone. Every line says who was lost when, the loss on the
+rows of all over that of an unbroken training, how many hang, whether all ended with the step size of an unbroken
+training, and whether the logs of all others name who left and who came.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import multiprocessing
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -34,8 +38,10 @@ import peerdescent as peer
 from peerdescent.torch import DecentralizedOptimizer
 
 ROWS, WIDTH, PACE, LIMIT = 400, 8, 0.004, 120.0
+RATE, LAST, FAR = 0.05, 0.005, 5000
+"""The step size at the beginning and at the end, and more steps than `relay` needs."""
 KINDS = ("kill", "stop", "kill-back", "stop-back")
-METHODS = ("gt-dsgd[alpha=0.05]", "dsgd[alpha=0.05]", "gt-hsgd[alpha=0.05,beta=0.1]", "d2[alpha=0.05]")
+METHODS = tuple(f"{name}alpha={RATE}]" for name in ("gt-dsgd[", "dsgd[", "gt-hsgd[beta=0.1,", "d2["))
 FORKS = multiprocessing.get_context("forkserver")
 
 
@@ -52,21 +58,49 @@ def loss_of(model: nn.Module, world: int) -> float:
     return sum(nn.functional.mse_loss(model(x), y).item() for x, y in map(rows, range(world))) / world
 
 
-def train(environment: dict[str, str], folder: Path, steps: int, method: str, graph: Any, patience: float) -> None:
-    """What a process does: train on its own rows until so many steps have been made, and write what it saw."""
+class Large(nn.Module):
+    """The same with parameters that only make it so large that it is sent in pieces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.more = nn.Linear(WIDTH, 1), nn.Parameter(torch.zeros(9000))
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        """What it predicts."""
+        return self.linear(inputs) + self.more.square().sum()
+
+
+def rate_at(step: int, steps: int) -> float:
+    """The step size in a step of an unbroken training of so many: a cosine."""
+    return LAST + (RATE - LAST) * (1 + math.cos(math.pi * step / steps)) / 2
+
+
+def is_rate(rate: float, step: int, steps: int) -> bool:
+    """Whether that is what a process had."""
+    return abs(rate / rate_at(step, steps) - 1) < 1e-9
+
+
+def train(
+    environment: dict[str, str], folder: Path, steps: int, method: str, graph: Any, patience: float, overlap: bool
+) -> None:
+    """What a process does: train on its own rows until so many steps have been made, and write what it saw.
+
+    The number of steps is in a file, if it is found out later.
+    """
     os.environ.update(environment)
     torch.set_num_threads(1)
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     logging.basicConfig(filename=folder / f"{rank}.log", format="%(message)s", level=logging.WARNING)
     sys.stderr = (folder / f"{rank}.err").open("a")
     torch.manual_seed(0)
-    model = nn.Linear(WIDTH, 1).double()
+    model = (Large() if overlap else nn.Linear(WIDTH, 1)).double()
     optimizer = DecentralizedOptimizer(
-        model, peer.methods.parse(method), peer.Network(graph), on_loss="continue", patience=patience
+        model, peer.methods.parse(method), peer.Network(graph), on_loss="continue", patience=patience, overlap=overlap
     )
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, LAST)
     began, (inputs, targets) = optimizer.steps, rows(rank)
-    drawn = torch.Generator().manual_seed(1000 * rank + began)
-    while optimizer.steps < steps:
+    drawn, streamed = torch.Generator().manual_seed(1000 * rank + began), 0
+    while optimizer.steps < (number(folder / "end") or steps):
         taken = torch.randint(ROWS, (8,), generator=drawn)
 
         def loss(taken: torch.Tensor = taken) -> torch.Tensor:
@@ -77,12 +111,23 @@ def train(environment: dict[str, str], folder: Path, steps: int, method: str, gr
         else:
             optimizer.zero_grad()
             loss().backward()
+            streamed += optimizer.prepared is not None and optimizer.prepared.stream is not None
             optimizer.step()
+        rate = optimizer.param_groups[0]["lr"]
+        scheduler.step()
         time.sleep(PACE)
-        (folder / f"{rank}.step").write_text(str(optimizer.steps))
+        write(folder / f"{rank}.step", str(optimizer.steps))
     model.load_state_dict(optimizer.average_parameters())
-    seen = {"loss": loss_of(model, world), "steps": optimizer.steps, "began": began}
+    steps = optimizer.steps
+    seen = {"loss": loss_of(model, world), "steps": steps, "began": began, "rate": rate, "streamed": streamed}
     (folder / f"{rank}.json").write_text(json.dumps(seen))
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file, so that others see all of it or nothing."""
+    new = file.with_suffix(f"{file.suffix}.new")
+    new.write_text(text)
+    new.replace(file)
 
 
 def number(file: Path) -> int:
@@ -93,9 +138,10 @@ def number(file: Path) -> int:
 class Case:
     """A training of several processes, of which one is struck."""
 
-    def __init__(self, world: int, method: str, graph: Any, steps: int, patience: float) -> None:
+    def __init__(self, world: int, method: str, graph: Any, steps: int, patience: float, overlap: bool = False) -> None:
         self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
-        self.world, self.given, self.folder = world, (steps, method, graph, patience), Path(tempfile.mkdtemp())
+        self.world, self.folder = world, Path(tempfile.mkdtemp())
+        self.given = steps, method, graph, patience, overlap
         self.all: list[Any] = []
         self.now = {rank: self.start(rank) for rank in range(world)}
 
@@ -112,9 +158,7 @@ class Case:
 
     def strike(self, kind: str, victim: int, step: int, away: float) -> None:
         """Wait until the victim has made some steps, and strike it a moment later."""
-        end = time.monotonic() + LIMIT
-        while number(self.folder / f"{victim}.step") < step and time.monotonic() < end:
-            time.sleep(0.002)
+        self.until(victim, step)
         time.sleep(random.random() * 2 * PACE)
         if not self.now[victim].is_alive():  # the case fails, and its logs say why
             return
@@ -125,6 +169,20 @@ class Case:
                 os.kill(self.now[victim].pid, signal.SIGCONT)
             else:
                 self.now[victim] = self.start(victim)
+
+    def until(self, rank: int, step: int) -> None:
+        """Wait until a process has made some steps."""
+        end = time.monotonic() + LIMIT
+        while number(self.folder / f"{rank}.step") < step and time.monotonic() < end:
+            time.sleep(0.002)
+
+    def relay(self) -> None:
+        """Kill all processes, one after the other; each is back and has made some steps before the next is lost."""
+        for rank in range(self.world):
+            self.strike("kill-back", rank, number(self.folder / f"{rank}.step") + 20, away=0)
+            self.until(rank, number(self.folder / f"{rank}.step") + 20)
+        steps = max(number(self.folder / f"{rank}.step") for rank in range(self.world)) + 50
+        write(self.folder / "end", str(steps))
 
     def wait(self, but: int | None) -> tuple[dict[int, dict[str, Any]], dict[int, str], int]:
         """What the processes saw, their logs, and how many hang; all are ended."""
@@ -142,57 +200,82 @@ class Case:
         return seen, said, hang
 
 
-def unbroken(world: int, method: str, graph: Any, steps: int) -> float:
+def unbroken(world: int, method: str, graph: Any, steps: int, overlap: bool) -> float:
     """The loss of a training in which nothing happens."""
-    seen, said, _ = Case(world, method, graph, steps, 30.0).wait(None)
+    seen, said, _ = Case(world, method, graph, steps, 30.0, overlap).wait(None)
     assert len(seen) == world, said
+    assert all(is_rate(each["rate"], steps - 1, steps) for each in seen.values()), seen
     return float(seen[0]["loss"])
+
+
+def relay(patience: float) -> tuple[bool, str, dict[int, str]]:
+    """Lose all that have begun: whether the first that came leads with the last numbers, what to print, the logs."""
+    case = Case(3, METHODS[0], peer.topology.complete(3), FAR, patience)
+    case.relay()
+    seen, said, hang = case.wait(None)
+    found = re.search(r"step (\d+): rank 0 leads in lr and all other numbers from now on: those of the last", said[0])
+    step, rates = int(found[1]) if found else 0, {each["rate"] for each in seen.values()}
+    # The leader may have been lost before or after it gave the numbers of that step.
+    kept = len(rates) == 1 and any(is_rate(*rates, at, FAR) for at in (step - 1, step))  # type: ignore[call-arg]
+    ends = {each["steps"] for each in seen.values()}
+    text = f"3 of 3, one after the other, {hang} hang, {len(seen)} ended, at {ends}; rank 0 leads since {step}: {kept}"
+    return kept and hang == 0 and len(seen) == 3 and len(ends) == 1, f"relay: {METHODS[0]}, {text}", said
+
+
+def one(number_: int, kind: str, known: dict[Any, float], options: Any) -> tuple[bool, str, dict[int, str]]:
+    """A case: whether it ended as it should, what to print, and the logs."""
+    world, method, overlap = 4 + number_ % 5, METHODS[number_ % len(METHODS)], options.overlap
+    apart, back = kind == "apart", kind.endswith("-back")
+    world = 4 if apart else world
+    graph = nx.path_graph(4) if apart else peer.topology.exponential(world)
+    victim = 1 if apart else random.randrange(world)
+    steps = options.steps * (4 if back else 1)
+    step = random.randrange(1, options.steps * 3 // 4)
+    if not apart and (world, method) not in known:
+        known[world, method] = unbroken(world, method, graph, options.steps, overlap)
+    case = Case(world, method, graph, steps, options.patience, overlap)
+    longer = 3 + 3 * random.random() if kind == "stop-back" else 2 * random.random()  # who is stopped is missed
+    case.strike("kill" if apart else kind, victim, step, away=options.patience * longer)
+    seen, said, hang = case.wait(None if back else victim)
+    others = [rank for rank in range(world) if rank != victim]
+    who = f"{kind}: {method}, rank {victim} of {world} at {step}"
+    if apart:
+        good = not seen and all("no link joins" in said[rank] for rank in others)
+        return good, f"{who}; all others say why they end: {good}", said
+    ratio = max((each["loss"] for each in seen.values()), default=float("nan")) / known[world, method]
+    left = all(f"rank {victim} left" in said[rank] for rank in others)
+    came = not back or all(f"rank {victim} came" in said[rank] for rank in others)
+    here = len(seen) == world - (not back)
+    same = all(is_rate(each["rate"], steps - 1, steps) for each in seen.values())
+    sent = [each["streamed"] for each in seen.values()]
+    good = hang == 0 and here and 0.9 < ratio < 1.05 and left and came and same and (not overlap or all(sent))
+    text = (
+        f"loss {ratio:.3f} of the unbroken one, {hang} hang, {len(seen)} ended, all with its step size: {same}, logs "
+    )
+    text += f"name who left: {left}{f', who came: {came}' if back else ''}"
+    text += f"; {', '.join(map(str, sent))} steps sent during the backward pass" if overlap else ""
+    return good, f"{who}; {text}", said
 
 
 def main() -> int:
     """Run the cases; the exit status is 1 if one of them did not end as it should."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", nargs="*", default=KINDS, help=f"of {', '.join(KINDS)}, apart")
+    parser.add_argument("kinds", nargs="*", default=KINDS, help=f"of {', '.join(KINDS)}, apart, relay")
     parser.add_argument("--cases", type=int, default=0, help="how many; by default one of each kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--patience", type=float, default=1.5)
+    parser.add_argument("--overlap", action="store_true", help="send during the backward pass; for one-point methods")
     options = parser.parse_args()
-    FORKS.set_forkserver_preload(["peerdescent.torch.optimizer", "peerdescent.cli.main"])
+    # The first optimizer of a process imports the last of them.
+    FORKS.set_forkserver_preload(["peerdescent.torch.optimizer", "peerdescent.cli.main", "torch._dynamo"])
     random.seed(options.seed)
-    known: dict[tuple[int, str], float] = {}
+    known: dict[Any, float] = {}
     failed = 0
     for number_ in range(options.cases or len(options.kinds)):
         kind = options.kinds[number_ % len(options.kinds)]
-        world, method = 4 + number_ % 5, METHODS[number_ % len(METHODS)]
-        apart = kind == "apart"
-        graph = nx.path_graph(4) if apart else peer.topology.exponential(world)
-        world = 4 if apart else world
-        victim = 1 if apart else random.randrange(world)
-        steps = options.steps * (4 if kind.endswith("-back") else 1)
-        step = random.randrange(1, options.steps * 3 // 4)
-        if not apart and (world, method) not in known:
-            known[world, method] = unbroken(world, method, graph, options.steps)
-        case = Case(world, method, graph, steps, options.patience)
-        back = kind.endswith("-back")
-        longer = 3 + 3 * random.random() if kind == "stop-back" else 2 * random.random()  # who is stopped is missed
-        case.strike("kill" if apart else kind, victim, step, away=options.patience * longer)
-        seen, said, hang = case.wait(None if back else victim)
-        others = [rank for rank in range(world) if rank != victim]
-        if apart:
-            good = not seen and all("no link joins" in said[rank] for rank in others)
-            print(f"{kind}: rank {victim} of {world} at {step}; all others say why they end: {good}", flush=True)
-        else:
-            ratio = max((each["loss"] for each in seen.values()), default=float("nan")) / known[world, method]
-            left = all(f"rank {victim} left" in said[rank] for rank in others)
-            came = not back or all(f"rank {victim} came" in said[rank] for rank in others)
-            here = len(seen) == world - (not back)
-            good = hang == 0 and here and 0.9 < ratio < 1.05 and left and came
-            print(
-                f"{kind}: {method}, rank {victim} of {world} at {step}; loss {ratio:.3f} of the unbroken one, {hang} "
-                f"hang, {len(seen)} ended, logs name who left: {left}{f', who came: {came}' if back else ''}",
-                flush=True,
-            )
+        good, text, said = relay(options.patience) if kind == "relay" else one(number_, kind, known, options)
+        print(text, flush=True)
         if not good:
             failed += 1
             print("\n".join(f"rank {rank}: {text}" for rank, text in said.items()), file=sys.stderr)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 import os
 import types
 from pathlib import Path
@@ -22,7 +23,7 @@ import peerdescent as peer
 from peerdescent.engines import channels
 from peerdescent.torch import DecentralizedOptimizer
 
-NODES, STEPS, P = 4, 20, 5
+NODES, STEPS, P = 4, 12, 5
 RING = peer.Network(peer.topology.ring(NODES))
 OPTIONS = {"period": 5, "large_batch": 1, "interval": 3, "probability": 0.4, "compressor": "quantize(4)"}
 HYBRID = peer.methods.gt_hsgd(alpha=0.1, beta=0.3)
@@ -224,6 +225,23 @@ class Worker:
             self.seen["unharmed"] = [np.array_equal(b, a) for b, a in zip(before, after, strict=True)]
         self.walk(model, optimizer, range(3, STEPS))
         self.seen["recovered"] = point(model)
+        # One process alone fails before it has sent anything, and tries again.
+        for name, method in (("one point", peer.methods.gt_dsgd()), ("two points", HYBRID)):
+            model, optimizer = self.bowl(method)
+            fails = iter([True] if self.rank == 1 else [])
+
+            def failing_alone(m=model, fails=fails):
+                if next(fails, False):
+                    raise KeyError("no such row")
+                return self.loss(m, 3)
+
+            self.walk(model, optimizer, range(3))
+            try:
+                optimizer.step(failing_alone)
+            except KeyError:
+                optimizer.step(failing_alone)
+            self.walk(model, optimizer, range(4, STEPS))
+            self.seen[f"recovered alone {name}"] = point(model)
 
     def layouts(self):
         """Sparse gradients, weights that are not contiguous and parameters that nothing depends on are no different."""
@@ -265,7 +283,16 @@ class Worker:
                 optimizer.load_state_dict(state)
             self.walk(model, optimizer, range(1))
 
+        def layers(*widths, frozen=False):
+            model = nn.Sequential(*[nn.Linear(a, b) for a, b in itertools.pairwise(widths)])
+            model[-1].requires_grad_(not frozen)
+            return DecentralizedOptimizer(model, HYBRID, RING)
+
         for name, action in {
+            "shapes": lambda: layers(3, 4, 5 if self.rank == 2 else 2),
+            "shapes far behind": lambda: layers(*[3] * 60, 7 if self.rank == 0 else 2),
+            "more layers": lambda: layers(*[3] * (4 if self.rank == 3 else 3)),
+            "frozen in one": lambda: layers(3, 4, 2, frozen=self.rank == 2),
             "nodes": lambda: DecentralizedOptimizer(Bowl(), HYBRID, peer.Network(peer.topology.ring(6))),
             "alpha": lambda: DecentralizedOptimizer(Bowl(), HYBRID.replace(alpha=0.1 if self.rank else 0.2), RING),
             "wrapped": lambda: DecentralizedOptimizer(wrapped, HYBRID, RING),
@@ -405,7 +432,7 @@ class Worker:
                     shelves = []
                     for _ in range(4):
                         optimizer.step(lambda m=model, x=inputs: m(x).square().mean())
-                        shelves.append(sum(map(len, optimizer.channel.shelves)))
+                        shelves.append(sum(map(len, optimizer.peers.channel.shelves)))
                     self.seen[f"{way} {method.name}"] = point(model)
                     self.seen[f"shelves {way} {method.name}"] = shelves
 
@@ -423,7 +450,7 @@ class Worker:
             raise RuntimeError("Invalid scalar type")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(optimizer.channel, "wires", types.SimpleNamespace(send=fails, recv=fails))
+            patch.setattr(optimizer.peers.channel, "wires", types.SimpleNamespace(send=fails, recv=fails))
             self.seen["broken"] = outcome(optimizer.average_parameters)
 
 

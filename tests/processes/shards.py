@@ -17,7 +17,7 @@ import numpy as np
 import peerdescent as peer
 from peerdescent.engines import connect
 from peerdescent.engines.sharded import Sharded
-from small import Spy, small_logistic, small_quadratic
+from small import LONG, Spy, small_logistic, small_quadratic
 
 NETWORKS = {
     "ring": peer.topology.ring,
@@ -26,13 +26,15 @@ NETWORKS = {
 }
 STEPS = 20
 """Two periods of 7 and some more."""
-FAULTY_STEPS = 50
+FAULTY_STEPS = 30
 """Steps of runs in which something goes wrong on links."""
 
 
 FEW = {"dsgd": "directed", "d2": "ring", "d-get": "changing", "motef": "directed", "proxskip": "ring"}
 """One method for each way to communicate: a mix, a disagreement, two rounds in either branch of an `every`, compressed,
 and by a coin."""
+SOME = FEW | {"gt-nsgdm": "directed", "proxgt": "changing"}
+"""And what else a device with two nodes does for each of them: products of vectors, and proximal maps."""
 OPTIONS = {"period": 7, "interval": 3, "probability": 0.4}
 COMPRESSORS = {"choco-sgd": "random-k(0.5)", "beer": "sign", "motef": "quantize(4)", "docom": "top-k(0.5)"}
 
@@ -40,10 +42,11 @@ COMPRESSORS = {"choco-sgd": "random-k(0.5)", "beer": "sign", "motef": "quantize(
 def cases(nodes, kind="all"):
     """Each is a name, a method, a problem, a network and a number of steps.
 
-    Every method on one network: the directed one for half of those that allow it, else the one that changes, which is a
-    ring in every other iteration, or the ring; with the kind "all", those in `FEW` on all networks that they allow, and
-    with "few" on one, and no others. Then faults, whose programs take the longest to compile, by the number of their
-    rounds: some are for a method with one.
+    The kind "all" has, in `make test-long`, every method on one network: the directed one for half
+    of those that allow it, else the one that changes, which is a ring in every other iteration, or the ring; those
+    in `FEW` on all networks that they allow. The kinds "some" and "few" have those in `SOME` and `FEW`, on one
+    network each. Then faults, whose programs take the longest to compile, by the number of their rounds: some are
+    for a method with one.
     """
     problem = small_quadratic(nodes)
     networks = {name: peer.Network(build(nodes)) for name, build in NETWORKS.items()}
@@ -59,9 +62,9 @@ def cases(nodes, kind="all"):
     for topology, network in networks.items():
         for method in methods:
             allowed = {"ring", *["directed"][method.needs.symmetric :], *["changing"][method.needs.static :]}
-            if kind == "few":
-                allowed = {FEW.get(method.name)}
-            elif kind == "some" or method.name not in FEW:
+            if kind != "all" or not LONG:
+                allowed = {(FEW if kind == "few" else SOME).get(method.name)}
+            elif method.name not in FEW:
                 first = "directed" if method.name in directed[::2] else "changing"
                 allowed = {first if first in allowed else "ring"}
             if topology in allowed:
@@ -76,7 +79,7 @@ def cases(nodes, kind="all"):
 def faulty(nodes, kind):
     """Networks on which messages get lost or change, nodes sleep, or links are drawn anew in every round.
 
-    The random graph is a simpler one but for the kind "all".
+    The random graph is a simpler one for the kind "some", and there is none for "few".
     """
     ring, topology, faults = peer.topology.ring(nodes), peer.topology, peer.faults
     known = {
@@ -86,8 +89,10 @@ def faulty(nodes, kind):
     if kind == "few":
         known = {"burst-inactive-noise": [*known["burst-inactive"], faults.noise(0.01)]}  # there is a drop below
     unbalanced = nx.DiGraph([*((i, (i + 1) % nodes) for i in range(nodes)), (0, 2), (nodes - 1, 1), (0, nodes - 1)])
-    drawn = {"random-matching": peer.Network(topology.random_matching(nodes))}
-    if kind == "all":
+    drawn = {}
+    if kind == "some":
+        drawn = {"random-matching": peer.Network(topology.random_matching(nodes))}
+    elif kind == "all":
         drawn = {"random-regular": peer.Network(topology.random_regular(nodes, 3), rounds=2)}
     return {
         **{name: peer.Network(ring, faults=each) for name, each in known.items()},

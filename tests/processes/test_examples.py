@@ -25,7 +25,7 @@ def example(name, *words):
 @pytest.mark.parametrize(
     ("name", "table", "length", "methods"),
     [
-        ("torch_text.py", "text.csv", ["--samples", "36", "--batch", "4"], TEXT),
+        pytest.param("torch_text.py", "text.csv", ["--samples", "36", "--batch", "4"], TEXT, marks=pytest.mark.long),
         ("torch_mnist.py", "mnist.csv", ["--samples", "320", "--batch", "16"], DIGITS),
     ],
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 import children
 
 COMMANDS = ["run", "compare", "tune", "reproduce", "theory"]
 
 
+@pytest.mark.long
 def test_kills_lose_nothing():
     script = children.TESTS.parent / "experiments" / "kills.py"
     done = children.python(script, *COMMANDS, "--kills", "1", "--length", "0.1", limit=400)

@@ -1,4 +1,4 @@
-"""Training loops of Accelerate, Transformers and Lightning, with four processes that torchrun starts once.
+"""Training loops of Accelerate, Transformers and Lightning, with processes that torchrun starts once.
 
 `libraries_program` runs in them. Each library is alone in its process, and makes the steps of the same loop by hand.
 """
@@ -12,25 +12,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from children import SOURCE, TESTS, free_port, run
+from small import LONG
 
-NODES, LIMIT = 4, 280
-LIBRARIES = ("accelerate", "transformers", "lightning")
+NODES, LIMIT = 4 if LONG else 2, 280
+LIBRARIES = ("accelerate", "transformers", "lightning") if LONG else ("accelerate",)
 PROGRAM = Path(__file__).with_name("libraries_program.py")
-LOOPS = {
-    "accelerate": "accelerate",
-    "transformers": "transformers",
-    "lightning gt-dsgd 1": "lightning",
-    "lightning gt-dsgd 2": "lightning",
-    "lightning gt-hsgd 1": "lightning",
-}
+LOOPS = [
+    "accelerate",
+    *(
+        pytest.param(name, marks=pytest.mark.long)
+        for name in ("transformers", "lightning gt-dsgd 1", "lightning gt-dsgd 2", "lightning gt-hsgd 1")
+    ),
+]
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):
-    """The results of four processes (NODES, ...), by name."""
+    """The results of all processes (NODES, ...), by name."""
     folder = tmp_path_factory.mktemp("libraries")
+    np.savez(folder / "digits.npz", *load_digits(return_X_y=True))  # each process would import scikit-learn
     options = ["--nproc-per-node", NODES, "--master-addr", "127.0.0.1", "--master-port", free_port()]
     quiet = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1", "PEERDESCENT_TIMEOUT": "60"}
     # Transformers would take the folder of tests for data sets for a library.
@@ -68,12 +71,14 @@ def test_a_wrapper_of_accelerate_is_refused_with_a_remedy(seen):
         assert re.search(r"DistributedDataParallel, .* call peerdescent\.torch\.alone\(\) first", str(said)), said
 
 
+@pytest.mark.long
 def test_a_trainer_goes_on_from_its_checkpoint_bit_for_bit(seen):
     assert np.array_equal(seen["transformers x resumed"], seen["transformers x"])
 
 
+@pytest.mark.long
 def test_lightning_counts_steps_not_evaluations(seen):
-    steps = {name: seen[f"{name} steps"].tolist() for name in LOOPS if name.startswith("lightning")}
+    steps = {key.removesuffix(" steps"): value.tolist() for key, value in seen.items() if key.endswith(" steps")}
     batches = seen["lightning gt-dsgd 1 losses"].shape[1]
     assert steps["lightning gt-dsgd 1"] == steps["lightning gt-hsgd 1"] == [batches] * NODES
     assert steps["lightning gt-dsgd 2"] == [batches // 2] * NODES

@@ -164,6 +164,11 @@ def test_a_step_that_fails_changes_nothing(seen):
     assert np.array_equal(seen["recovered"], seen["gt-hsgd ring x"][:, -1])
 
 
+@pytest.mark.parametrize(("name", "method"), {"one point": "gt-dsgd", "two points": "gt-hsgd"}.items())
+def test_a_process_that_has_sent_nothing_may_try_again_alone(name, method, seen):
+    assert np.array_equal(seen[f"recovered alone {name}"], seen[f"{method} ring x"][:, -1])
+
+
 def test_layouts_do_not_matter(seen):
     names = [name.removeprefix("odd ") for name in seen if name.startswith("odd ")]
     for name in names:
@@ -192,7 +197,13 @@ def test_layouts_do_not_matter(seen):
         "frozen": "left was trained then, and is frozen now; .* make a new optimizer .* start='keep'",
         "frozen average": "left was trained then, and is frozen now",
         "unfrozen": "right was not trained then, and is now; .* make a new optimizer .* start='keep'",
-        "replaced": "left was not trained then, and is now",
+        "replaced": r"left is another one, as load_state_dict\(..., assign=True\) makes it; load without assign",
+        "shapes": r"rank 2 has another model than ranks 0, 1, 3: 1.weight \(5, 4\) where the others have 1.weight "
+        r"\(2, 4\), 1.bias \(5,\) where the others have 1.bias \(2,\); make the same model in all processes",
+        "shapes far behind": r"rank 0 has another model than ranks 1, 2, 3: 59.weight \(7, 3\) where the others have",
+        "more layers": r"rank 3 .*: 2.weight \(3, 3\) where the others have nothing, 2.bias \(3,\) where the others "
+        "have nothing; make the same",
+        "frozen in one": r"rank 2 .*: 1.weight \(2, 4\) frozen where the others have 1.weight \(2, 4\), .* to train",
         "decay": "weight_decay = 0.1 in the parameter group: gt-hsgd knows only lr and beta; remove it",
         "alias": "alpha = 0.1 in the parameter group: gt-hsgd knows only lr and beta; remove it",
         "computes": "the state is of another gt-hsgd, which computes something else: make it with the method",

@@ -72,6 +72,7 @@ class Flat:
         self.sizes = [p.numel() for p in self.trained]
         self.layout = [(module, *_entries(module)) for module in model.modules()]
         self.choice = [(p, p.requires_grad) for p in model.parameters()]
+        self.named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         sites = 1 if site is None else dist.get_world_size(site)
         each = -(-sum(self.sizes) // sites)
         begin = 0 if site is None else each * dist.get_rank(site)
@@ -138,17 +139,25 @@ class Flat:
         self.home()
 
     def _check_by_name(self) -> None:
-        now = {id(p): name for name, p in self.model.named_parameters() if p.requires_grad}
-        then = {id(p) for p in self.trained}
-        if now.keys() != then:
-            new = [name for key, name in now.items() if key not in then]
-            old = [name for name, p in self.model.named_parameters() if id(p) in then and not p.requires_grad]
-            what = f"{new[0]} was not trained then, and is now" if new else "some were replaced or removed"
-            what = f"{old[0]} was trained then, and is frozen now" if old else what
-            raise ValueError(
-                f"the parameters to train have changed since the optimizer was made: {what}; set requires_grad as it "
-                "was, or make a new optimizer in all processes, with start='keep'"
-            )
+        named = dict(self.model.named_parameters())
+        now, then = {id(p) for p in named.values() if p.requires_grad}, {id(p) for p in self.trained}
+        if now == then:
+            return
+        new = [name for name, p in named.items() if p.requires_grad and id(p) not in then]
+        old = [name for name, p in self.named.items() if not p.requires_grad]
+        replaced = [name for name, p in self.named.items() if name in named and named[name] is not p]
+        what, remedy = "some were removed", "set requires_grad as it was"
+        if new:
+            what = f"{new[0]} was not trained then, and is now"
+        if old:
+            what = f"{old[0]} was trained then, and is frozen now"
+        if replaced:
+            what = f"{replaced[0]} is another one, as load_state_dict(..., assign=True) makes it"
+            remedy = "load without assign, or set values in place, as in parameter.copy_(value)"
+        raise ValueError(
+            f"the parameters to train have changed since the optimizer was made: {what}; {remedy}, or make a new "
+            "optimizer in all processes, with start='keep'"
+        )
 
     @property
     def version(self) -> int:

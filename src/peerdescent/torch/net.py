@@ -18,7 +18,7 @@ from peerdescent.engines.verbs import Eager
 from peerdescent.errors import NotFinite, require
 from peerdescent.methods.contract import Calls
 from peerdescent.torch.flat import Flat, Surroundings
-from peerdescent.torch.streaming import Stream
+from peerdescent.torch.streaming import Gradients, Stream
 
 
 class Net(Eager):
@@ -41,8 +41,10 @@ class Net(Eager):
         """Rounds that began before the gradients were known: what is mixed, and the result."""
         self.stream: Stream | None = None
         """The round that is sent during the backward pass."""
-        self.text, self.tries = "", 0
-        """The method's numbers in the first messages of the step, and how often it has failed."""
+        self.seen: Gradients | None = None
+        """The gradients as they were seen in the backward pass, if they must be the same in the step."""
+        self.text, self.sent, self.tries = "", False, 0
+        """The method's numbers in the first messages of the step, whether this try sent others, and how many failed."""
         self.total: float | None = None
         """The sum of the parameters, if they were sent before the forward pass."""
         self.overlap = False
@@ -74,16 +76,20 @@ class Net(Eager):
 
     def grad(self, x: Vector, sample: Surroundings | None) -> Vector:
         """The gradient of the closure at x, or that of the parameters."""
-        if self.stream is not None:
-            grad, sent = self.stream.finish()
-            if not sent:
-                self._end_stream()
+        if self.seen is not None:
+            grad, stayed = self.seen.vector, self.seen.stayed()
+            if self.stream is not None:
+                self.stream.send()
+            if not stayed:
+                if self.stream is not None:
+                    self._end_stream()
                 self.links.channel.stop(
-                    f"rank {self.links.rank}: gradients were changed after the backward pass that sent them, in step "
-                    f"{self.t}: make one backward pass a step and leave them as they are, or use overlap=False",
+                    f"rank {self.links.rank}: gradients were changed after the backward pass of step {self.t}, in "
+                    "which overlap=True sends them: make one backward pass a step and leave them as they are, or use "
+                    "overlap=False",
                     ValueError,
                 )
-            if not self.stream.is_finite:
+            if self.stream is not None and not self.stream.is_finite:
                 self.must_be_finite(self._end_stream(), "vector to mix")
         elif self.closure is None:
             grad = self.model.gradient()
@@ -116,9 +122,10 @@ class Net(Eager):
                     "which was sent during the backward pass: use overlap=False",
                     ValueError,
                 )
-            self.stream = None
+            self.stream, self.sent = None, True
             return stream.result
         self.must_fit(x.tensor)
+        self.sent = True
         found: Vector = getattr(self.turn, verb)(number, x)
         return found
 
@@ -184,8 +191,11 @@ class Net(Eager):
         return f"{numbers}, try {self.tries + 1}" if self.tries else numbers
 
     def again(self) -> None:
-        """Make ready for another try at the same step, in which what has begun is used."""
-        self.tries += 1
+        """Make ready for another try at the same step, in which what has begun is used.
+
+        A try that has sent nothing else is as good as none: this process may make the next one alone.
+        """
+        self.tries, self.sent = self.tries + self.sent, False
         self.calls, self.sampled, self.before, self.after, self.gradients = Calls(), False, None, None, []
         self.version = self.model.version
 

@@ -85,18 +85,50 @@ class Probe(Eager):
         raise Found(None)
 
 
-class Stream:
-    """One such round, on its way."""
+class Gradients:
+    """The gradients of a backward pass as one vector, and whether they are still as it has left them."""
 
-    def __init__(self, model: Flat, turn: Any, pattern: Pattern, leaves: dict[int, Vector]) -> None:
-        self.model, self.pattern, self.leaves = model, pattern, leaves
-        self.gradient, self.x = (model.pool.own(model.pool.take()) for _ in range(2))
-        self.views = model.views_again(self.gradient.tensor)
-        self.exchange, self.result = turn.begin(pattern.number, pattern.verb, self.x)
+    def __init__(self, model: Flat) -> None:
+        self.model, self.vector = model, model.pool.own(model.pool.take())
+        self.views = model.views_again(self.vector.tensor)
         self.seen: dict[int, tuple[Tensor | None, int]] = {}
         """For each parameter whose gradient is known, the gradient and its version."""
         self.changed = False
         """Whether a gradient came twice."""
+
+    def know(self, k: int) -> None:
+        """Parameter k has its gradient."""
+        grad = self.model.trained[k].grad
+        self.changed |= k in self.seen
+        self.seen[k] = grad, 0 if grad is None else grad._version
+        self.views[k].copy_(self._of(k))
+
+    def _of(self, k: int) -> Tensor:
+        grad = self.model.trained[k].grad
+        return torch.zeros_like(self.views[k]) if grad is None else grad.to_dense().detach()
+
+    def stayed(self) -> bool:
+        """Whether the gradients that came are those that the parameters have; what did not come counts as it is."""
+        for k, p in enumerate(self.model.trained):
+            if k not in self.seen:
+                self.know(k)
+            grad, version = self.seen[k]
+            self.changed |= p.grad is not grad or (grad is not None and grad._version != version)
+        if self.changed:
+            return False
+        # Versions do not show what is done to `grad.data`. What is not finite equals nothing, and is found elsewhere.
+        same = all(torch.equal(view, self._of(k).to(view)) for k, view in enumerate(self.views))
+        return same or not bool(self.vector.tensor.isfinite().all())
+
+
+class Stream:
+    """One such round, on its way."""
+
+    def __init__(self, gradients: Gradients, turn: Any, pattern: Pattern, leaves: dict[int, Vector]) -> None:
+        model = gradients.model
+        self.gradients, self.pattern, self.leaves = gradients, pattern, leaves
+        self.x = model.pool.own(model.pool.take())
+        self.exchange, self.result = turn.begin(pattern.number, pattern.verb, self.x)
         ends = [sum(model.sizes[:k]) for k in range(len(model.sizes) + 1)]
         self.needs = [
             {k for k in range(len(model.sizes)) if ends[k] < piece.stop and piece.start < ends[k + 1]}
@@ -104,35 +136,16 @@ class Stream:
         ]
         """For each piece the parameters that are in it."""
 
-    def know(self, k: int) -> None:
-        """Parameter k has its gradient: send what can be sent."""
-        grad = self.model.trained[k].grad
-        self.changed |= k in self.seen
-        self.seen[k] = grad, 0 if grad is None else grad._version
-        self.views[k].copy_(self._of(k))
-        while self.exchange.unsent and self.needs[-len(self.exchange.unsent)] <= self.seen.keys():
+    def send(self) -> None:
+        """Send what can be sent of the gradients that are known."""
+        while self.exchange.unsent and self.needs[-len(self.exchange.unsent)] <= self.gradients.seen.keys():
             place = self.exchange.unsent[0]
             terms = [(factor, self._leaf(number).tensor[place]) for factor, number in self.pattern.terms]
             combine(self.x.tensor[place], terms)
             self.exchange.send()
 
-    def _of(self, k: int) -> Tensor:
-        grad = self.model.trained[k].grad
-        return torch.zeros_like(self.views[k]) if grad is None else grad.to_dense().detach()
-
     def _leaf(self, number: int | None) -> Vector:
-        return self.gradient if number is None else self.leaves[number]
-
-    def finish(self) -> tuple[Vector, bool]:
-        """The gradient, after all of the round was sent, and whether it is the one that was sent."""
-        for k, p in enumerate(self.model.trained):
-            if k not in self.seen:
-                self.know(k)
-            grad, version = self.seen[k]
-            self.changed |= p.grad is not grad or (grad is not None and grad._version != version)
-        if not self.changed and self.is_finite:  # versions do not show what is done to `grad.data`
-            self.changed = any(not torch.equal(view, self._of(k).to(view)) for k, view in enumerate(self.views))
-        return self.gradient, not self.changed
+        return self.gradients.vector if number is None else self.leaves[number]
 
     @property
     def is_finite(self) -> bool:
