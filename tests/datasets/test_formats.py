@@ -4,7 +4,9 @@ import bz2
 import dataclasses
 import gzip
 import io
+import os
 import re
+import shutil
 import zipfile
 
 import numpy as np
@@ -66,8 +68,8 @@ def test_idx(tmp_path, monkeypatch):
         ("y,a,b\n0,1,2\n1,3,4\n", "y", [[1, 2], [3, 4]], [0, 1]),
         ("y,a,b\n0,1,2\n1,3,4\n", 0, [[1, 2], [3, 4]], [0, 1]),
         ("0,1,y\n1,2,5\n3,4,6\n", -1, [[1, 2], [3, 4]], [5, 6]),
-        ("1,2,cat\n3,4,dog\n", -1, [[1, 2], [3, 4]], [0, 1]),
-        ("a,b,y\n1,2,cat\n3,4,dog\n", -1, [[1, 2], [3, 4]], [0, 1]),
+        ("1,2,cat\n3,4,dog\n", -1, [[1, 2], [3, 4]], ["cat", "dog"]),
+        ("a,b,y\n1,2,cat\n3,4,dog\n", -1, [[1, 2], [3, 4]], ["cat", "dog"]),
         ("a,b,y\n1,True,3\n3,False,1\n", -1, [[1, 1], [3, 0]], [3, 1]),
     ],
 )
@@ -78,7 +80,7 @@ def test_csv(tmp_path, text, target, features, labels, ending):
     data = load(path, target=target, labels="classes", normalise=False)
     assert data.name == path.name
     assert data.features.tolist() == features
-    assert data.labels.tolist() == labels
+    assert [data.classes[k] for k in data.labels] == labels
 
 
 @pytest.mark.parametrize("text", ["0,1,2\n5,6,0\n7,8,1\n", "3,9,4\n5.5,6.5,0\n7.5,8.5,1\n", "1,2\n3,0\n4,1\n"])
@@ -88,6 +90,40 @@ def test_csv_whose_first_line_may_be_names(tmp_path, text):
         load(path)
     assert len(load(path, header=True)) == 2
     assert len(load(path, header=False, labels="classes")) == 3
+
+
+@pytest.mark.parametrize(
+    ("head", "rows"),
+    [
+        (",0,1,2", ["0,0.5,1.5,0", "1,2.5,3.5,1"]),
+        (",0,1,2", ["8,5,1,cat", "3,2,3,dog"]),
+        (",10,30", ["0,5,0", "1,7,1"]),
+    ],
+)
+def test_csv_whose_names_are_numbers_behind_an_index(tmp_path, head, rows):
+    """As pandas writes a frame without names."""
+    path = write(tmp_path / "some.csv", "\n".join([head, *rows]))
+    with pytest.raises(ValueError, match=r"its first line is \(empty\), .* say which by header="):
+        load(path, index=0)
+    assert len(load(path, index=0, header=True, labels="classes")) == 2
+
+
+def test_a_number_of_one_column_that_is_the_name_of_another_is_refused(tmp_path):
+    path = write(tmp_path / "some.csv", ",0,1,2\n0,0.5,8.5,1\n1,2.5,7.5,0\n")
+    named = {"header": True, "index": 0, "normalise": False}
+    with pytest.raises(ValueError, match=r"target=2 is the number of the column called '1' .* target=-2 or -1"):
+        load(path, target=2, **named)
+    for target, columns in ((-1, ("0", "1")), ("2", ("0", "1")), (-2, ("0", "2")), (3, ("0", "1"))):
+        assert load(path, target=target, labels="real", **named).columns == columns
+    assert len(load(write(tmp_path / "other.csv", "0,1,2\n5,6,0\n7,8,1\n"), header=True, target=2)) == 2
+
+
+def test_csv_of_texts_behind_an_index(tmp_path):
+    path = write(tmp_path / "some.csv", ",a,y\nu,cat,no\nv,dog,yes\n")
+    data = load(path, index=0, target=2)
+    assert (data.columns, data.classes, len(data)) == (("a=cat", "a=dog"), ("no", "yes"), 2)
+    with pytest.warns(UserWarning, match="1 missing values"):
+        assert len(load(write(tmp_path / "other.csv", ",2.5,0\n7,5.5,1\n"))) == 2
 
 
 @pytest.mark.parametrize("first", [",a,y", "id,a,y", "0,7,1"])
@@ -161,14 +197,16 @@ def test_npz_with_an_unknown_compression(tmp_path):
 
 def test_the_cache_knows_the_target(tmp_path):
     path = write(tmp_path / "some.csv", "y,a,z\n0,5,2\n1,5,4\n")
-    assert load(path, labels="classes").labels.tolist() == [2, 4]
-    assert load(path, labels="classes", target=0).labels.tolist() == [0, 1]
+    assert load(path, labels="classes").classes == (2, 4)
+    assert load(path, labels="classes", target=0).classes == (0, 1)
 
 
 def test_missing_values_become_zero_with_a_warning(tmp_path):
     path = write(tmp_path / "some.csv", "1,,0\n3,4,1\n")
     for _ in range(2):
-        with pytest.warns(UserWarning, match=r"some\.csv: 1 missing values \(25\.0%\) are read as 0") as caught:
+        with pytest.warns(
+            UserWarning, match=r"some\.csv: 1 missing values \(25\.0%\) are read as 0, in feature 1$"
+        ) as caught:
             assert load(path, normalise=False).features.tolist() == [[1, 0], [3, 4]]
         assert caught[0].filename == __file__
 
@@ -197,7 +235,12 @@ def test_libsvm_counts_from_zero_or_one(tmp_path):
 
 CSV, SVM = "1,2,0\n3,4,1\n", "1 1:1\n-1 2:1\n"
 BAD_FILES = [
-    ("some.csv", "a,city,y\n1,Paris,0\n2,Rome,1\n", {}, "column 'city' of some.csv holds 'Paris': features must be"),
+    (
+        "some.csv",
+        "a,city,y\n1,Paris,0\n2,Rome,1\n",
+        {},
+        "column 'city' of some.csv holds 'Paris': name the column of labels by target=",
+    ),
     ("some.csv", "a,b,y\n1,2,0\n2,x,1\n", {}, "column 'b' of some.csv holds 'x'"),
     ("some.csv", "1,2,0\n2,x,1\n", {}, "column 1 of some.csv holds 'x'"),
     ("some.csv", "1\n2\n", {}, "some.csv has 2 rows of 1 columns: give features and labels"),
@@ -206,11 +249,16 @@ BAD_FILES = [
     ("some.csv", "a,y\n", {}, "some.csv has 0 rows of 2 columns"),
     ("some.csv", "a,y\n1,\n2,1\n", {}, "some.csv has rows without a label"),
     ("some.csv", "1,inf,1\n1,2,0\n", {"normalise": False}, "holds infinite or missing values"),
-    ("some.csv", CSV, {"target": "z"}, "some.csv has no column 'z': its columns are 0, 1, 2"),
+    ("some.csv", CSV, {"target": "z"}, "target='z' is no column of some.csv: its columns are 0, 1, 2"),
     ("some.csv", CSV, {"target": 3}, "target=3 is not one of the 3 columns"),
     ("some.csv", "1,2,0.5\n3,4,1.5\n", {"labels": "classes"}, "has labels such as 0.5: classes are whole numbers"),
-    ("some.csv", "1,2,0\n3,4,1\n5,6,2\n", {}, "has 3 classes (0, 1, 2), and binary labels need two"),
-    ("some.csv", "1,2,0\n3,4,0\n", {}, "has 1 classes (0), and binary labels need two"),
+    (
+        "some.csv",
+        "1,2,0\n3,4,1\n5,6,2\n",
+        {"labels": "binary"},
+        "has 3 classes (0, 1, 2), and binary labels need two",
+    ),
+    ("some.csv", "1,2,0\n3,4,0\n", {"labels": "binary"}, "has 1 classes (0), and binary labels need two"),
     ("some.csv", CSV, {"positive": 5}, "positive=5 must be some, but not all, of the classes of some.csv: 0, 1"),
     ("some.csv", CSV, {"positive": [0, 1]}, "positive=[0, 1] must be some, but not all"),
     ("some.csv", CSV, {"positive": []}, "positive=[] must be some"),
@@ -222,7 +270,7 @@ BAD_FILES = [
     ("some.csv", CSV, {"seed": "x"}, "seed = 'x': must be a whole number of at least 0"),
     ("some.csv", CSV, {"data_dir": "nowhere"}, "data_dir='nowhere' is not a folder"),
     ("some.csv.gz", CSV, {}, "as comma-separated text"),
-    ("some.svm", SVM, {"target": 0}, "target=0 names a column, and some.svm is not a .csv file"),
+    ("some.svm", SVM, {"target": 0}, "target=0 is about columns, and some.svm is not a .csv file"),
     (
         "some.svm",
         "1 1:-1\n-1 2:1\n",
@@ -300,6 +348,16 @@ def test_parsed_once_and_again_when_the_file_changes(tmp_path, no_parsing, cache
     write(path, "1,2,0\n3,4,1\n5,6,1\n")
     with pytest.raises(AssertionError, match="parsed again"):
         load(path)
+
+
+def test_another_file_of_the_same_size_and_time_is_parsed_again(tmp_path):
+    path, other = write(tmp_path / "some.csv", "7,2,0\n3,4,1\n"), write(tmp_path / "other.csv", "9,2,0\n3,4,1\n")
+    assert load(path, normalise=False).features[0, 0] == 7
+    before = path.stat()
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    shutil.copy2(other, path)
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert load(path, normalise=False).features[0, 0] == 9
 
 
 def test_the_cache_is_for_one_version_of_the_parser(tmp_path, monkeypatch, no_parsing):

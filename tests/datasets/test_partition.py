@@ -16,6 +16,7 @@ def make(labels):
 
 
 DATA = make([1.0, -1.0] * 5)
+STRATEGIES = ["uniform", "label", "shards", "classes", "dirichlet", "quantity"]
 cases = st.lists(st.integers(0, 3), min_size=1, max_size=60).flatmap(
     lambda labels: st.tuples(st.just(labels), st.integers(1, len(labels)), st.integers(0, 2**32))
 )
@@ -32,27 +33,125 @@ def test_equal_pieces_are_disjoint_and_leave_out_fewer_rows_than_nodes(case, by)
     assert len(set(rows.tolist())) == len(rows) > len(labels) - nodes
 
 
-@given(cases, concentrations)
-def test_dirichlet_uses_every_row_once_and_leaves_no_node_empty(case, concentration):
+@given(cases, concentrations, st.sampled_from(["dirichlet", "quantity"]))
+def test_dirichlet_uses_every_row_once_and_leaves_no_node_empty(case, concentration, by):
     labels, nodes, seed = case
-    part = make(labels).partition(nodes, by="dirichlet", concentration=concentration, seed=seed)
+    part = make(labels).partition(nodes, by=by, concentration=concentration, seed=seed)
     assert sorted(np.concatenate(part.indices).tolist()) == list(range(len(labels)))
     assert part.nodes == nodes
     assert part.sizes.min() >= 1
 
 
-@given(cases, st.sampled_from(["uniform", "label", "dirichlet"]))
-def test_the_seed_decides(case, by):
-    labels, nodes, seed = case
-    first, again = (make(labels).partition(nodes, by=by, seed=seed) for _ in range(2))
-    assert all(np.array_equal(a, b) for a, b in zip(first.indices, again.indices, strict=True))
+@pytest.mark.parametrize("by", STRATEGIES)
+def test_the_seed_decides(by):
+    data = make([0, 1, 2] * 100)
+    first, again, other = (data.partition(4, by=by, seed=seed).indices for seed in (5, 5, 6))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not np.array_equal(np.concatenate(first), np.concatenate(other))
 
 
-@pytest.mark.parametrize("by", ["uniform", "label", "dirichlet"])
-def test_another_seed_is_another_partition(by):
-    data = make([1.0, -1.0] * 500)
-    first, second = (np.concatenate(data.partition(4, by=by, seed=seed).indices) for seed in (0, 1))
-    assert not np.array_equal(first, second)
+@given(
+    st.integers(1, 12), st.integers(1, 4), st.integers(0, 2**32), st.lists(st.integers(0, 5), min_size=48, max_size=99)
+)
+def test_shards_are_runs_of_the_sorted_rows(nodes, each, seed, labels):
+    data = make(labels)
+    part = data.partition(nodes, by="shards", each=each, seed=seed)
+    size = len(labels) // (nodes * each)
+    shards = np.concatenate(part.indices).reshape(nodes * each, size)
+    rows = shards.ravel().tolist()
+    assert part.sizes.tolist() == [each * size] * nodes
+    assert len(set(rows)) == len(rows) > len(labels) - nodes * each
+    order = sorted(range(nodes * each), key=lambda k: (data.labels[shards[k]].min(), data.labels[shards[k]].max()))
+    assert (np.diff(data.labels[shards[order].ravel()]) >= 0).all(), "in some order the shards are all rows, sorted"
+
+
+def test_two_shards_give_two_classes_at_most_where_classes_are_shards():
+    data = make(np.repeat(np.arange(10), 20))
+    part = data.partition(10, by="shards", seed=3)
+    held = [set(data.labels[rows].tolist()) for rows in part.indices]
+    assert {len(each) for each in held} <= {1, 2}
+    assert sum(len(each) == 2 for each in held) > 5, "shards are dealt at random"
+
+
+@given(st.integers(1, 12), st.integers(1, 6), st.integers(0, 2**32))
+def test_classes_a_node(nodes, each, seed):
+    data = make(np.repeat(np.arange(6), np.arange(12, 18)))
+    if nodes * each < 6:
+        with pytest.raises(ValueError, match=f"{nodes} nodes with each={each} cannot share 6 classes: each must be at"):
+            data.partition(nodes, by="classes", each=each)
+        return
+    part = data.partition(nodes, by="classes", each=each, seed=seed)
+    assert sorted(np.concatenate(part.indices).tolist()) == list(range(len(data))), "every row once"
+    counts = np.array([np.bincount(data.labels[rows], minlength=6) for rows in part.indices])
+    assert ((counts > 0).sum(axis=1) == each).all(), "every node has that many classes"
+    owners = (counts > 0).sum(axis=0)
+    assert set(owners.tolist()) <= {nodes * each // 6, -(-nodes * each // 6)}, "classes have as many nodes as others"
+    shares = [column[column > 0] for column in counts.T]
+    assert all(share.max() - share.min() <= 1 for share in shares), "the nodes of a class share it evenly"
+
+
+def test_quantity_changes_sizes_and_not_classes():
+    data = make([0, 1] * 2000)
+    part = data.partition(5, by="quantity", seed=1)
+    assert part.sizes.max() > 3 * part.sizes.min()
+    assert all(abs(data.labels[rows].mean() - 0.5) < 0.1 for rows in part.indices if len(rows) > 200)
+    assert data.partition(5, by="quantity", concentration=1e6).sizes.tolist() == pytest.approx([800] * 5, abs=10)
+
+
+def test_a_node_for_each_group():
+    data = make([1.0, -1.0] * 3)
+    part = data.partition(groups=["Ulm", "Bern", "Ulm", "Basel", "Bern", "Ulm"])
+    assert part.names == ("Basel", "Bern", "Ulm")
+    assert [rows.tolist() for rows in part.indices] == [[3], [1, 4], [0, 2, 5]]
+    assert repr(part) == "Partition('made' over 3 nodes (Basel, Bern, Ulm), 1 to 3 rows each)"
+    assert part.only(1).names == ("Bern",)
+    assert data.partition(by="groups", groups=[7, 7, 3, 3, 3, 3]).names == (3, 7)
+
+
+def test_groups_of_the_data_are_divided_by_their_name():
+    values = np.array(["Ulm", "Bern", "Ulm"])
+    data = Dataset(np.ones((3, 1)), np.array([1.0, -1.0, 1.0]), "made", columns=("age",), groups={"hospital": values})
+    assert data.partition(by="hospital").names == ("Bern", "Ulm")
+    assert data.partition(2, by="hospital").nodes == 2
+    assert data[[2, 0]].partition(by="hospital").names == ("Ulm",)
+    for options, message in {
+        ("hospitl", None): "unknown partition 'hospitl': did you mean 'hospital'",
+        ("uniform", None): "the number of nodes is not given: say by='hospital', whose values are the nodes, or nodes=",
+        ("age", None): r"by='age' is a feature of made: load\(..., groups='age'\) makes its values the nodes",
+        ("hospital", 3): "hospital has 2 different values, which are the nodes: leave out nodes=3",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            data.partition(options[1], by=options[0])
+    with pytest.raises(ValueError, match="groups= has no meaning with by='hospital'"):
+        data.partition(by="hospital", groups=[1, 2, 3])
+    with pytest.raises(ValueError, match="made: a column of groups cannot be called 'label'"):
+        Dataset(np.ones((3, 1)), np.array([1.0, -1.0, 1.0]), "made", groups={"label": values})
+
+
+def test_facts_tell_partitions_apart():
+    data = make([0, 1, 2] * 20)
+    parts = [
+        *(data.partition(4, by=by) for by in STRATEGIES),
+        data.partition(4, by="shards", each=3),
+        data.partition(4, by="classes", each=3),
+        data.partition(4, by="quantity", concentration=2.0),
+        data.partition(4, seed=1),
+        data.partition(groups=[0, 1] * 30),
+        data.partition(groups=[1, 0] * 30),
+        data.partition(indices=[[0], [1]]),
+        data[:30].partition(4),
+    ]
+    assert len({repr(part.facts) for part in parts}) == len(parts)
+
+
+def test_real_targets_have_no_classes():
+    data = make([0.5, 1.5, 2.5, 3.5, 4.5, 5.5])
+    assert data.kind == "real"
+    assert data.labels[np.array(data.partition(2, by="label").indices)].tolist() == [[0.5, 1.5, 2.5], [3.5, 4.5, 5.5]]
+    for by in ("classes", "dirichlet"):
+        with pytest.raises(ValueError, match=f"by='{by}' needs classes, and made has real targets: say by='label'"):
+            data.partition(2, by=by)
+    assert all(data.partition(2, by=by).nodes == 2 for by in ("uniform", "shards", "quantity"))
 
 
 @given(cases)
@@ -142,11 +241,28 @@ BAD_PARTITIONS = {
     "concentration=-1.0 must be": {"nodes": 2, "by": "dirichlet", "concentration": -1.0},
     "concentration=nan must be": {"nodes": 2, "by": "dirichlet", "concentration": float("nan")},
     "concentration=inf must be": {"nodes": 2, "by": "dirichlet", "concentration": float("inf")},
-    "concentration=1.0 has no meaning by='uniform'": {"nodes": 2, "concentration": 1.0},
-    "concentration=2.0 has no meaning by='label'": {"nodes": 2, "by": "label", "concentration": 2.0},
-    "concentration=3.0 has no meaning by='indices'": {"nodes": 1, "indices": [[0]], "concentration": 3.0},
+    "concentration=1.0 has no meaning with by='uniform'": {"nodes": 2, "concentration": 1.0},
+    "concentration=2.0 has no meaning with by='label'": {"nodes": 2, "by": "label", "concentration": 2.0},
+    "concentration=3.0 has no meaning with by='indices'": {"nodes": 1, "indices": [[0]], "concentration": 3.0},
+    "concentration=1.0 has no meaning with by='shards': leave it out, or say by='dirichlet' or by='quantity'": {
+        "nodes": 2,
+        "by": "shards",
+        "concentration": 1.0,
+    },
+    "each=2 has no meaning with by='dirichlet'": {"nodes": 2, "by": "dirichlet", "each": 2},
+    "each = 0: must be": {"nodes": 2, "by": "shards", "each": 0},
+    "2 nodes with each=6 need 12 shards, and there are 10 rows": {"nodes": 2, "by": "shards", "each": 6},
+    "2 nodes with each=3 cannot share 2 classes": {"nodes": 2, "by": "classes", "each": 3},
+    "class -1 of made has 5 rows for 6 nodes: use fewer nodes, or smaller each=": {"nodes": 6, "by": "classes"},
+    "nodes = None: must be": {},
+    "by='groups' needs groups=": {"by": "groups"},
+    "groups of shape (3,) for 10 rows: give one for each row": {"groups": [1, 2, 3]},
+    "groups has 5 different values, which are the nodes: leave out nodes=2": {
+        "nodes": 2,
+        "groups": [0, 1, 2, 3, 4] * 2,
+    },
     "by='indices' needs indices=": {"nodes": 2, "by": "indices"},
-    "indices= has no meaning by='label'": {"nodes": 1, "by": "label", "indices": [[0]]},
+    "indices= has no meaning with by='label'": {"nodes": 1, "by": "label", "indices": [[0]]},
     "1 index arrays for 2 nodes: give one per node": {"nodes": 2, "indices": [[0]]},
     "node 1 has no rows": {"nodes": 2, "indices": [[0], []]},
     "node 0 has row numbers 3..10: they must lie in 0..9": {"nodes": 1, "indices": [[3, 10]]},
@@ -177,7 +293,7 @@ def test_dataset_converts():
 
 def test_repr_says_what_it_is():
     assert repr(DATA) == "Dataset('made', 10 rows x 2 features, 95.0% nonzero, labels -1: 50.0%, 1: 50.0%)"
-    assert "labels of 11 kinds" in repr(make(range(11)))
+    assert "labels of 11 classes" in repr(make(range(11)))
     assert repr(DATA.partition(3)) == "Partition('made' over 3 nodes, 3 rows each)"
 
 
@@ -189,8 +305,10 @@ def test_repr_says_what_it_is():
         ([[1.0], [2.0]], [1.0], "do not fit"),
         (np.zeros((0, 3)), [], "with N and p at least 1"),
         (np.zeros((3, 0)), [1, 1, 1], "with N and p at least 1"),
-        ([[1.0]], ["yes"], "must be numbers: encode them"),
+        ([[1.0]], ["yes"], "must be numbers: .* maps any values"),
         ([[np.nan]], [1.0], "holds infinite or missing values"),
+        ([[1.0]], [-5], "labels -5 to -5 are not classes 0, 1, ...: .* numbers any values"),
+        ([[1.0]], [10**9], "are not classes"),
         ([[1.0]], [np.inf], "holds infinite or missing values"),
         (csr_array([[np.inf]]), [1.0], "holds infinite or missing values"),
     ],

@@ -11,17 +11,16 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-Table: TypeAlias = tuple[NDArray[Any] | csr_array, NDArray[Any]]
-"""Features and labels as they are in the source."""
+from peerdescent.datasets.tables import Table
 
-PARSER_VERSION = 2
+PARSER_VERSION = 4
 
 
 def cache_folder() -> Path:
@@ -32,9 +31,12 @@ def cache_folder() -> Path:
 
 
 def fingerprint(*files: Path) -> str:
-    """A text that changes when one of the files does: their paths, sizes and modification times."""
-    stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return repr(stats)
+    """A text that changes when one of the files does: their paths, sizes, times of change and numbers on disk.
+
+    A copy with an old time of modification, as by `cp -p`, still has a new time of change.
+    """
+    stats = [(file.resolve(), file.stat()) for file in files]
+    return repr([(str(path), at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino) for path, at in stats])
 
 
 def cached(name: str, key: str, parse: Callable[[], Table]) -> Table:
@@ -52,13 +54,22 @@ def cached(name: str, key: str, parse: Callable[[], Table]) -> Table:
 def _read(file: Path) -> Table:
     with file.open("rb") as stream, np.load(stream) as parts:  # given a path, np.load would leave a damaged file open
         if "features" in parts:
-            return parts["features"], parts["labels"]
-        return csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=parts["shape"]), parts["labels"]
+            features = parts["features"]
+        else:
+            features = csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=parts["shape"])
+        columns, encoded = (tuple(parts[name].tolist()) for name in ("columns", "encoded"))
+        return Table(features, parts["labels"], columns, encoded, parts.get("groups"))
 
 
 def _write(file: Path, table: Table) -> None:
-    features, labels = table
-    parts: dict[str, NDArray[Any]] = {"labels": labels}
+    features = table.features
+    parts: dict[str, NDArray[Any]] = {
+        "labels": np.asarray(table.labels),
+        "columns": np.array(table.columns, str),
+        "encoded": np.array(table.encoded, str),
+    }
+    if table.groups is not None:
+        parts["groups"] = table.groups
     if isinstance(features, np.ndarray):
         parts["features"] = features
     else:

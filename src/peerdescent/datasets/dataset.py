@@ -1,28 +1,31 @@
-"""A data set in memory, and its partition over nodes."""
+"""A data set in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
+from peerdescent.datasets.partitions import PARTITIONS, Partition, divide
 from peerdescent.digests import checksum
-from peerdescent.errors import require, require_memory, unknown, whole
+from peerdescent.display import card, facts
+from peerdescent.errors import require
 
 Features: TypeAlias = NDArray[np.float32] | csr_array
+Kind: TypeAlias = Literal["binary", "classes", "real"]
 
-COPIES = 4
-"""Copies of the stacked rows that a problem needs memory for: as they are, times labels, and on the device."""
-PARTITIONS = ("uniform", "dirichlet", "label", "indices")
-
-
-def generator(seed: int) -> np.random.Generator:
-    """The random generator for a seed; it gives the same numbers on every machine."""
-    return np.random.default_rng(whole("seed", seed, least=0))
+MOST_CLASSES = 10**6
+LOST, NOISE = 0.01, 1e-12
+"""Rounding to float32 is told of if it changes values by more than that share of their range, unless the range is noise
+of float64: that share of the values."""
+SHOWN = 10
+"""Classes that a description names."""
 
 
 def stored_values(features: Features) -> NDArray[Any]:
@@ -30,18 +33,70 @@ def stored_values(features: Features) -> NDArray[Any]:
     return features if isinstance(features, np.ndarray) else features.data
 
 
+def summed(features: csr_array) -> csr_array:
+    """The same matrix, with one entry where several were stored, which stand for their sum."""
+    if not features.has_canonical_format:
+        features = features.copy()
+        features.sum_duplicates()
+    return features
+
+
+def rounded(
+    features: Any, source: str, columns: Sequence[str] = (), remedy: str = "load it with scale=True", level: int = 3
+) -> Features:
+    """Features in float32; a warning names columns of which it leaves little, since they vary little around a number.
+
+    `level` is that of the caller to whom the warning is shown.
+    """
+    with np.errstate(over="ignore"):  # what is too large for float32 is refused as infinite
+        found: Features = features.astype(np.float32, copy=False)
+    if np.can_cast(features.dtype, np.float32) or features.ndim != 2 or min(features.shape) == 0:
+        return found
+    if isinstance(features, np.ndarray):
+        places, dense = np.arange(features.shape[1]), features
+    else:  # with zeros that are not stored, a range is as large as its numbers, so only full columns matter
+        features = features.sorted_indices()
+        stored, counts = np.unique(features.indices, return_counts=True)
+        places = stored[counts == features.shape[0]]
+        dense = features.data[np.isin(features.indices, places)].reshape(features.shape[0], len(places))
+    low, high = (np.asarray(ends.reduce(dense, axis=0), float) for ends in (np.fmin, np.fmax))
+    with np.errstate(all="ignore"):
+        span, largest = high - low, np.maximum(abs(low), abs(high))
+        varies = np.flatnonzero((span > NOISE * largest) & (LOST * span < np.spacing(largest.astype(np.float32))))
+    for k in varies.tolist():
+        if np.nanmax(abs(dense[:, k] - dense[:, k].astype(np.float32).astype(float))) > LOST * span[k]:
+            what = columns[places[k]] if columns else f"column {places[k]}"
+            warnings.warn(
+                f"{source}: float32 cannot tell values of {what} apart, which are {low[k]:.12g} to {high[k]:.12g}: "
+                f"{remedy}",
+                stacklevel=level,
+            )
+    return found
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """A data set: features and labels.
 
-    `features` is a float32 array (N, p) or a SciPy CSR array of that shape. `labels` has shape (N,): float32 with
-    values -1 and +1 for binary sets, int64 for classes. Other number types are converted.
+    `features` is a float32 array (N, p) or a SciPy CSR array of that shape. `labels` has shape (N,), and `kind` says
+    what it holds:
+
+    - "binary": float32, -1 and +1. `classes` are what -1 and +1 stand for, each a value, or a tuple of several.
+    - "classes": int64, 0 to C - 1. `classes` are the C values that these numbers stand for.
+    - "real": float32, any number. `classes` is empty.
+
+    Labels that are given here are taken as they are: whole numbers are classes, other numbers are real, and -1 and +1
+    are binary. `load((features, labels))` maps any other values.
 
     >>> data = Dataset([[1.0, 0.0], [0.0, 2.0], [3.0, 4.0]], [1.0, -1.0, 1.0], "tiny")
     >>> data
     Dataset('tiny', 3 rows x 2 features, 66.7% nonzero, labels -1: 33.3%, 1: 66.7%)
+    >>> data.kind, data.classes
+    ('binary', (-1, 1))
     >>> data.partition(3).sizes
     array([1, 1, 1])
+    >>> data[1:]
+    Dataset('tiny', 2 rows x 2 features, 75.0% nonzero, labels -1: 50.0%, 1: 50.0%)
     """
 
     features: Features
@@ -49,6 +104,16 @@ class Dataset:
     name: str
     about: dict[str, Any] = field(default_factory=dict)
     """Where it comes from: the facts that `load` knows; empty for a set that was made of arrays."""
+    classes: tuple[Any, ...] = None  # type: ignore[assignment]  # never None afterwards
+    """What the labels stand for; found from the labels if it is not given."""
+    columns: tuple[str, ...] = ()
+    """The names of the features, if they have any."""
+    groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """Columns that are no features but say whose row it is, by name: `partition(by="hospital")` divides by them."""
+    notes: tuple[str, ...] = ()
+    """What `load` did to your texts, labels and rows, a sentence each."""
+    index: pd.Index[Any] | None = None
+    """The index of the frame, if it comes from one; None for 0, 1, 2, ... A Series of groups must have the same."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -60,62 +125,142 @@ class Dataset:
     def __post_init__(self) -> None:
         """Convert to float32 and int64, and refuse shapes and values that no method could use."""
         features: Features
+        remedy = "subtract its least value"
         if hasattr(self.features, "tocsr"):
-            features = csr_array(self.features, dtype=np.float32)
+            features = rounded(summed(csr_array(self.features)), self.name, self.columns, remedy, 4)
         else:
-            features = np.ascontiguousarray(self.features, dtype=np.float32)
+            features = np.ascontiguousarray(rounded(np.asarray(self.features), self.name, self.columns, remedy, 4))
         labels = np.asarray(self.labels)
         require(
             features.ndim == 2 and labels.ndim == 1 and len(labels) == features.shape[0] and min(features.shape) > 0,
             f"{self.name}: features of shape {features.shape} and labels of shape {labels.shape} do not fit: "
             "give (N, p) and (N,), with N and p at least 1",
         )
-        require(labels.dtype.kind in "biuf", f"{self.name}: labels of type {labels.dtype} must be numbers: encode them")
+        require(
+            labels.dtype.kind in "biuf",
+            f"{self.name}: labels of type {labels.dtype} must be numbers: "
+            "peerdescent.datasets.load((features, labels)) maps any values",
+        )
         finite = np.isfinite(stored_values(features)).all() and np.isfinite(labels).all()
         require(bool(finite), f"{self.name} holds infinite or missing values: replace them, or leave those rows out")
+        for column, values in self.groups.items():
+            free = column == "groups" or column not in PARTITIONS
+            require(free, f"{self.name}: a column of groups cannot be called {column!r}, a partition: rename it")
+            fits = np.shape(values) == labels.shape
+            require(fits, f"{column} of shape {np.shape(values)} for {len(labels)} rows: give one for each row")
+        labels, classes = _sorted_out(labels, self.classes, self.name)
         object.__setattr__(self, "features", features)
-        object.__setattr__(self, "labels", labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64))
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "classes", classes)
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __getitem__(self, rows: slice | ArrayLike) -> Dataset:
+        """Some of the rows: a slice, row numbers or a mask, as in `data[:1500]`."""
+        kept = np.arange(len(self))[rows if isinstance(rows, slice) else np.asarray(rows)]
+        require(kept.ndim == 1, "one row is no data set: give a slice or row numbers, as in data[:100] or data[[3]]")
+        return replace(
+            self,
+            features=self.features[kept],
+            labels=self.labels[kept],
+            about={**self.about, "kept": checksum(kept)} if self.about else {},
+            groups={name: values[kept] for name, values in self.groups.items()},
+            index=(pd.RangeIndex(len(self)) if self.index is None else self.index)[kept],
+        )
 
     @property
     def dimension(self) -> int:
         """The number of features, p."""
         return int(self.features.shape[1])
 
+    @property
+    def kind(self) -> Kind:
+        """What the labels are: "binary", "classes" or "real"."""
+        if self.labels.dtype == np.int64:
+            return "classes"
+        return "binary" if self.classes else "real"
+
     def __repr__(self) -> str:
-        density = np.count_nonzero(stored_values(self.features)) / (len(self) * self.dimension)
-        classes, counts = np.unique(self.labels, return_counts=True)
-        shares = ", ".join(f"{c:g}: {k / len(self):.1%}" for c, k in zip(classes, counts, strict=True))
         return (
-            f"Dataset({self.name!r}, {len(self):,} rows x {self.dimension:,} features, {density:.1%} nonzero, "
-            f"labels {shares if len(classes) <= 10 else f'of {len(classes):,} kinds'})"
+            f"Dataset({self.name!r}, {len(self):,} rows x {self.dimension:,} features, {self._density:.1%} nonzero, "
+            f"{self._described()})"
         )
+
+    def _repr_html_(self) -> str:
+        kind, _, values = self._described().partition(" ")
+        about = {"rows": f"{len(self):,}", "features": f"{self.dimension:,}", "nonzero": f"{self._density:.1%}"}
+        source = {"checksum" if name == "data" else name: value for name, value in self.about.items()}
+        notes = "; ".join(self.notes)
+        return card(f"Dataset: {self.name}", facts({**about, kind: values, **source, "notes": notes}))
+
+    @property
+    def _density(self) -> float:
+        """The share of entries that are not 0."""
+        return float(np.count_nonzero(stored_values(self.features)) / (len(self) * self.dimension))
+
+    def _described(self) -> str:
+        """The labels, as in "labels -1: 33.3%, 1: 66.7%"."""
+        classes = self.classes
+        if self.kind == "real":
+            return f"targets {self.labels.min():g} to {self.labels.max():g}"
+        if len(classes) > SHOWN:
+            return f"labels of {len(classes):,} classes"
+        shares = [f"{name}: {np.mean(self.labels == code):.1%}" for code, name in self.label_names.items()]
+        return f"labels {', '.join(shares)}"
+
+    @property
+    def label_names(self) -> dict[int, str]:
+        """The labels of classes, and what they stand for.
+
+        >>> Dataset([[1.0], [2.0]], [0, 1], "pets", classes=("cat", "dog")).label_names
+        {0: '0 (cat)', 1: '1 (dog)'}
+        """
+        if self.kind == "real":
+            return {}
+        codes = (-1, 1) if self.kind == "binary" else range(len(self.classes))
+        plain = list(map(str, codes)) == list(map(str, self.classes))
+        return {
+            code: f"{code}{'' if plain else f' ({shown(value)})'}"
+            for code, value in zip(codes, self.classes, strict=True)
+        }
 
     def partition(
         self,
-        nodes: int,
+        nodes: int | None = None,
         by: str = "uniform",
         seed: int = 0,
         concentration: float | None = None,
         indices: Sequence[ArrayLike] | None = None,
+        each: int | None = None,
+        groups: ArrayLike | None = None,
     ) -> Partition:
-        """Divide the rows over nodes.
+        """Divide the N rows over n nodes.
 
         Args:
-            nodes: The number of nodes.
+            nodes: The number of nodes, n. It follows from `groups` or `indices`, and may be left out then.
             by: How to divide.
-                - "uniform": shuffled, N // nodes rows for each node. The remaining rows, fewer than `nodes`, are left
+                - "uniform": shuffled, floor(N / n) rows for each node. The remaining rows, fewer than n, are left
                   out, as in the paper (48,840 of a9a's 48,842 rows on 20 nodes).
                 - "label": the same rows, sorted by label (ties in shuffled order) and cut into equal pieces, so that
                   most nodes have one class.
-                - "dirichlet": the rows of each class are divided in proportions drawn from a Dirichlet distribution.
-                  Sizes differ, and every row is used once. A node without rows takes one from the largest node.
-                - "indices": as `indices` says; the default if `indices` is given.
-            seed: For the shuffle and the proportions.
+                - "shards": the rows sorted by label, cut into k n shards of floor(N / (k n)) rows, and k of them dealt
+                  to each node; k is `each`. Fewer than k n rows are left out. McMahan et al. 2017.
+                - "classes": each node is dealt k of the C classes, k = `each`, so that a class has floor(k n / C) or
+                  one more nodes, which share its rows evenly. Every row is used once.
+                - "dirichlet": of the rows of class c, node i gets the share q_ci, where (q_c1, ..., q_cn) is drawn from
+                  Dirichlet(a, ..., a); a is `concentration`. Sizes differ, and every row is used once. A node without
+                  rows takes one from the largest node. Hsu et al. 2019.
+                - "quantity": the same with all rows as one class: of shuffled rows, node i gets the share q_i. Sizes
+                  differ, and the nodes have the same classes otherwise.
+                - the name of a column in `groups` of this data set, such as "hospital": a node for each of its values.
+                - "indices", "groups": as the argument of that name says, the default if it is given.
+            seed: For the shuffle, the proportions and the dealing.
             concentration: The parameter of the Dirichlet distribution, by default 0.5; small is skewed, large is even.
             indices: One array of row numbers per node. Nodes may share rows.
+            each: The shards or classes of a node, by default 2.
+            groups: One value per row, which says whose it is: a node for each value, in sorted order. A Series has the
+                index of the rows.
 
         Returns:
             The partition.
@@ -124,176 +269,40 @@ class Dataset:
         >>> data.labels[np.array(data.partition(2, by="label").indices)]
         array([[-1., -1.],
                [ 1.,  1.]], dtype=float32)
+        >>> data.partition(groups=["Bern", "Ulm", "Bern", "Bern"])
+        Partition('tiny' over 2 nodes (Bern, Ulm), 1 to 3 rows each)
         """
-        nodes = whole("nodes", nodes, least=1)
-        rng = generator(seed)
-        if indices is not None and by == "uniform":
-            by = "indices"
-        if by not in PARTITIONS:
-            raise unknown("partition", by, PARTITIONS)
-        require(
-            concentration is None or by == "dirichlet",
-            f"concentration={concentration!r} has no meaning by={by!r}: leave it out, or say by='dirichlet'",
-        )
-        if by == "indices":
-            require(indices is not None, "by='indices' needs indices=: one array of row numbers per node")
-        else:
-            require(indices is None, f"indices= has no meaning by={by!r}: leave it out, or say by='indices'")
-            require(nodes <= len(self), f"{nodes} nodes cannot share {len(self)} rows: use at most {len(self)} nodes")
-        if indices is not None:
-            require(len(indices) == nodes, f"{len(indices)} index arrays for {nodes} nodes: give one per node")
-            return Partition(self, tuple(np.asarray(rows) for rows in indices))
-        about: dict[str, Any] = {"partition": by, "data seed": seed}
-        if by == "dirichlet":
-            concentration = 0.5 if concentration is None else concentration
-            parts = self._dirichlet(nodes, concentration, rng)
-            return Partition(self, parts, {**about, "concentration": float(concentration)})
-        order = rng.permutation(len(self))[: len(self) // nodes * nodes]
-        if by == "label":
-            order = order[np.argsort(self.labels[order], kind="stable")]
-        return Partition(self, tuple(order.reshape(nodes, -1)), about)
-
-    def _dirichlet(self, nodes: int, concentration: float, rng: np.random.Generator) -> tuple[NDArray[np.int64], ...]:
-        require(
-            bool(np.isfinite(concentration)) and concentration > 0,
-            f"concentration={concentration!r} must be a finite number above 0: 0.1 is skewed, 100 is nearly even",
-        )
-        pieces: list[list[NDArray[np.int64]]] = [[] for _ in range(nodes)]
-        for label in np.unique(self.labels):
-            rows = rng.permutation(np.flatnonzero(self.labels == label))
-            shares = rng.dirichlet(np.full(nodes, concentration))
-            cuts = (np.cumsum(shares)[:-1] * len(rows)).astype(int)
-            for node, piece in enumerate(np.split(rows, cuts)):
-                pieces[node].append(piece)
-        parts = [np.concatenate(piece) for piece in pieces]
-        for node in range(nodes):
-            if not len(parts[node]):
-                largest = int(np.argmax([len(part) for part in parts]))
-                parts[largest], parts[node] = parts[largest][:-1], parts[largest][-1:]
-        return tuple(parts)
+        return divide(self, nodes, by, seed, concentration, indices, each, groups)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Partition:
-    """A partition: which rows of a data set each node holds.
+def shown(value: Any) -> str:
+    """A class, or several, as a description names them.
 
-    >>> part = Dataset([[1.0], [2.0], [3.0]], [1.0, -1.0, 1.0], "tiny").partition(2, indices=[[0], [1, 2]])
-    >>> part
-    Partition('tiny' over 2 nodes, 1 to 2 rows each)
-    >>> features, labels, sizes = part.stacked()
-    >>> features.shape, labels.tolist(), sizes.tolist()
-    ((2, 2, 1), [[1.0, 1.0], [-1.0, 1.0]], [1, 2])
+    >>> shown("cat"), shown((0, 2, 4)), shown(tuple(range(100)))
+    ('cat', '0, 2, 4', '0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...')
     """
+    if not isinstance(value, tuple):
+        return str(value)
+    return ", ".join(map(str, value[:SHOWN])) + (", ..." if len(value) > SHOWN else "")
 
-    dataset: Dataset
-    indices: tuple[NDArray[np.int64], ...]
-    about: dict[str, Any] = field(default_factory=dict)
-    """How it was made; empty for one that was made of row numbers."""
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What defines it, by name: the rows, and how they are shared."""
-        return {**self.dataset.facts, **(self.about or {"partition": checksum(*self.indices)})}
-
-    def __post_init__(self) -> None:
-        """Refuse row numbers that NumPy would wrap, round or ignore."""
-        require(len(self.indices) > 0, "a partition of 0 nodes: give at least one index array")
-        rows = len(self.dataset)
-        for node, part in enumerate(self.indices):
-            require(part.ndim == 1 and len(part) > 0, f"node {node} has no rows: give a non-empty list of row numbers")
-            require(
-                part.dtype.kind in "iu",
-                f"the row numbers of node {node} are of type {part.dtype}: give integers (np.flatnonzero turns a mask "
-                "into them)",
-            )
-            require(
-                part.min() >= 0 and part.max() < rows,
-                f"node {node} has row numbers {part.min()}..{part.max()}: they must lie in 0..{rows - 1}",
-            )
-        object.__setattr__(self, "indices", tuple(part.astype(np.int64) for part in self.indices))
-
-    def __repr__(self) -> str:
-        low, high = self.sizes.min(), self.sizes.max()
-        sizes = f"{low:,} rows" if low == high else f"{low:,} to {high:,} rows"
-        return f"Partition({self.dataset.name!r} over {self.nodes:,} nodes, {sizes} each)"
-
-    @property
-    def nodes(self) -> int:
-        """The number of nodes, n."""
-        return len(self.indices)
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """The number of rows at each node, (n,)."""
-        return np.array([len(part) for part in self.indices])
-
-    def only(self, node: int) -> Partition:
-        """One node's rows, as a partition over that node alone."""
-        count = len(self.indices)
-        require(
-            0 <= node < count,
-            f"node = {node}: the data are divided over {count} nodes, 0 to {count - 1}; start {count} processes, or "
-            "divide over more nodes",
-        )
-        return Partition(self.dataset, (self.indices[node],), self.facts)
-
-    @property
-    def dimension(self) -> int:
-        """The number of features, p."""
-        return self.dataset.dimension
-
-    def stacked(self) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[np.int64]]:
-        """The rows of all nodes in dense arrays: features (n, m, p), labels (n, m), sizes (n,); m is the largest size.
-
-        Smaller nodes are padded with zero rows. Their label is 1 in binary sets and 0 in sets of classes. A loss
-        accepts both, so padding needs a mask but no special case.
-        """
-        features, sizes = self.dataset.features, self.sizes
-        shape = (self.nodes, int(sizes.max()), self.dimension)
-        self._require_memory(shape, 4)
-        out = np.zeros(shape, np.float32)
-        for node, part in enumerate(self.indices):
-            rows = features[part]
-            out[node, : len(part)] = rows if isinstance(rows, np.ndarray) else rows.toarray()
-        return out, self._labels(), sizes
-
-    def nonzeros(self) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[Any], NDArray[np.int64]]:
-        """The nonzeros of all nodes: columns (n, m, k), values (n, m, k), labels (n, m) and sizes (n,).
-
-        k is the largest number of nonzeros in a row. Rows with fewer are padded with column 0 and value 0.
-
-        >>> from scipy.sparse import csr_array
-        >>> data = Dataset(csr_array([[0.0, 2.0], [3.0, 4.0]]), [1.0, -1.0], "tiny")
-        >>> columns, values, _, _ = data.partition(1, indices=[[0, 1]]).nonzeros()
-        >>> columns.tolist(), values.tolist()
-        ([[[1, 0], [0, 1]]], [[[2.0, 0.0], [3.0, 4.0]]])
-        """
-        features, sizes = csr_array(self.dataset.features), self.sizes
-        shape = (self.nodes, int(sizes.max()), self.widest)
-        self._require_memory(shape, 8)
-        columns, values = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
-        for node, part in enumerate(self.indices):
-            rows = features[part]
-            counts = np.diff(rows.indptr)
-            row = np.repeat(np.arange(len(part)), counts)
-            slot = np.arange(rows.nnz) - np.repeat(rows.indptr[:-1], counts)
-            columns[node, row, slot], values[node, row, slot] = rows.indices, rows.data
-        return columns, values, self._labels(), sizes
-
-    def _require_memory(self, shape: tuple[int, int, int], entry: int) -> None:
-        size = COPIES * entry * float(np.prod(shape, dtype=float))
-        remedy = "keep fewer rows, or use nodes of more equal sizes"
-        require_memory(f"{self.dataset.name} stacked as {shape}", size, remedy)
-
-    @property
-    def widest(self) -> int:
-        """The largest number of nonzeros in a row; p where the features are a dense array."""
-        features = self.dataset.features
-        return self.dimension if isinstance(features, np.ndarray) else int(np.diff(features.indptr).max())
-
-    def _labels(self) -> NDArray[Any]:
-        labels = self.dataset.labels
-        out = np.full((self.nodes, int(self.sizes.max())), 1 if np.isin(labels, (-1, 1)).all() else 0, labels.dtype)
-        for node, part in enumerate(self.indices):
-            out[node, : len(part)] = labels[part]
-        return out
+def _sorted_out(
+    labels: NDArray[Any], classes: tuple[Any, ...] | None, name: str
+) -> tuple[NDArray[Any], tuple[Any, ...]]:
+    """The labels as float32 or int64, and what they stand for."""
+    signs = bool(np.isin(labels, (-1, 1)).all())
+    real = labels.dtype.kind == "f"
+    if classes is None and signs and (real or labels.min() < 0):
+        classes, real = (-1, 1), True
+    if real:
+        require(not classes or (signs and len(classes) == 2), f"{name}: binary labels are -1 and +1, of two classes")
+        remedy = "subtract a constant from them"
+        return rounded(labels[:, None], name, ("its targets",), remedy, 5)[:, 0], classes or ()
+    low, high = int(labels.min()), int(labels.max())
+    most = MOST_CLASSES if classes is None else len(classes)
+    require(
+        low >= 0 and high < most,
+        f"{name}: labels {low} to {high} are not classes 0, 1, ...: "
+        "peerdescent.datasets.load((features, labels)) numbers any values; real targets are given as floats",
+    )
+    return labels.astype(np.int64), tuple(range(high + 1)) if classes is None else classes

@@ -10,6 +10,8 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,24 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 from sklearn.datasets import fetch_openml, load_digits, load_svmlight_files
 
-from peerdescent.datasets.cache import Table
+from peerdescent.datasets import tables
+from peerdescent.datasets.sets import NamedSet
+from peerdescent.datasets.tables import Table
 from peerdescent.errors import require, require_memory
 
 COMPRESSIONS = ("", ".gz", ".bz2")
 CELL_BYTES = 32
 """Memory that a number takes while a text is parsed, beside the text."""
-COUNTING = 10
-"""A column that counts the rows is an index, if there are at least so many."""
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What `load` is told about the columns of a table."""
+
+    target: tables.Column | None = None
+    header: bool | None = None
+    index: tables.Column | None = None
+    groups: tables.Column | None = None
 
 
 def uncompressed_suffix(path: Path) -> str:
@@ -38,14 +50,23 @@ def uncompressed_suffix(path: Path) -> str:
     return (path.with_suffix("") if path.suffix in COMPRESSIONS else path).suffix.lower()
 
 
-def read_file(path: Path, target: str | int = -1, header: bool | None = None) -> Table:
+def read_file(path: Path, options: TableOptions) -> Table:
     """Read a .csv or .npz file; any other file is read as LIBSVM text, which has no suffix of its own."""
     suffix = uncompressed_suffix(path)
     if suffix == ".csv":
-        return read_csv(path, target, header)
-    require(target == -1, f"target={target!r} names a column, and {path.name} is not a .csv file: leave it out")
-    require(header is None, f"header={header} is about columns, and {path.name} is not a .csv file: leave it out")
+        return read_csv(path, options)
+    for name, value in asdict(options).items():
+        require(value is None, f"{name}={value!r} is about columns, and {path.name} is not a .csv file: leave it out")
     return read_npz(path) if suffix == ".npz" else read_libsvm([path])
+
+
+def read_set(known: NamedSet, paths: Sequence[Path]) -> Table:
+    """Read the files of a named set, or the set that comes with scikit-learn."""
+    if known.form == "embedded":
+        return Table(*load_digits(return_X_y=True))
+    if known.form == "libsvm":
+        return read_libsvm(paths, features=known.shape[1])
+    return read_csv(paths[0]) if known.form == "csv" else read_idx(paths)
 
 
 def read_libsvm(paths: Sequence[Path], features: int | None = None) -> Table:
@@ -58,64 +79,55 @@ def read_libsvm(paths: Sequence[Path], features: int | None = None) -> Table:
     ):
         for path in paths:
             _require_fits(path, b":\n")
-        parts = load_svmlight_files([str(path) for path in paths], n_features=features, dtype=np.float32)
-        return csr_array(vstack(parts[0::2], format="csr")), np.concatenate(parts[1::2])
+        parts = load_svmlight_files([str(path) for path in paths], n_features=features)
+        return Table(csr_array(vstack(parts[0::2], format="csr")), np.concatenate(parts[1::2]))
 
 
-def read_csv(path: Path, target: str | int = -1, header: bool | None = None) -> Table:
-    """Read comma-separated numbers, with or without a header; `target` is the label column, by name or number.
+def read_csv(path: Path, options: TableOptions = TableOptions()) -> Table:  # noqa: B008  # it cannot change
+    """Read comma-separated text, with or without a header; the labels are in the last column unless `target` is given.
 
-    A first line of numbers that may be names is refused unless `header` says what it is; an index column is refused.
+    A first line of numbers that may be names is refused unless `header` says what it is. So are an index column that is
+    not named by `index`, and texts as features unless `target` says where the labels are.
     """
+    target, header = options.target, options.header
     with _reading(path, "comma-separated text"):
         _require_fits(path, b",\n")
         first = pd.read_csv(path, header=None, nrows=2, dtype=object)
         if header is None:
             header = _has_header(first)
-            require(header or not _may_be_names(first), _UNSURE.format(_some(first.iloc[0].tolist(), 4)))
+            require(
+                header or not _may_be_names(first),
+                _UNSURE.format(tables.some(first.iloc[0].fillna("(empty)").tolist(), 4)),
+            )
         frame = pd.read_csv(path, header=0 if header else None, low_memory=False)
+    written = first.iloc[0].dropna().astype(str).str.strip().tolist() if header else []
+    twice = next((name for name in written if written.count(name) > 1), None)  # pandas has renamed the second
+    require(twice is None, f"{path.name} has several columns called {twice!r}: rename all but one")
     require(
         len(frame) > 0 and frame.shape[1] > 1,
         f"{path.name} has {len(frame)} rows of {frame.shape[1]} columns: give features and labels, comma-separated",
     )
-    names = list(frame.columns)
-    written = first.iloc[0].dropna().astype(str).str.strip().tolist() if header else []
-    twice = next((name for name in written if written.count(name) > 1), None)
-    require(twice is None, f"{path.name} has several columns called {twice!r}: rename all but one")
-    if isinstance(target, str):
-        require(target in names, f"{path.name} has no column {target!r}: its columns are {_some(names)}")
-        place = names.index(target)
-    else:
-        require(-len(names) <= target < len(names), f"target={target} is not one of the {len(names)} columns")
-        place = target % len(names)
-    labels = frame.iloc[:, place]
-    for other in (other for other in range(len(names)) if other != place):
-        nameless = header and first.fillna("").iloc[0, other] == ""
+    roles = {"target": -1 if target is None else target, "index": options.index, "groups": options.groups}
+    found: dict[str, Any] = {
+        role: tables.named(frame, which, role, path.name, numbered=True)
+        for role, which in roles.items()
+        if which is not None
+    }
+    for place, name in enumerate(frame.columns):
         require(
-            not nameless and not _counts(frame.iloc[:, other]),
-            f"{'the first column' if other == 0 else f'column {names[other]!r}'} of {path.name} "
-            f"{'has no name' if nameless else 'counts the rows'}, so it is an index: "
-            "leave it out (pandas: to_csv(index=False)), or if it is a feature, "
-            + ("name it" if nameless else "shuffle the rows"),
+            not header or name in found.values() or bool(first.iloc[0].notna().iloc[place]),
+            f"{'the first column' if place == 0 else f'column {place}'} of {path.name} has no name, so it is an index: "
+            f"leave it out by index={place}, or if it is a feature, name it",
         )
-    frame = frame.drop(columns=names[place])
-    for place, kind in enumerate(frame.dtypes):
-        if not pd.api.types.is_numeric_dtype(kind):
-            column, name = frame.iloc[:, place], frame.columns.tolist()[place]
-            text = next((value for value in column.dropna() if not _is_number(value)), column.iloc[0])
-            raise ValueError(
-                f"column {name!r} of {path.name} holds {str(text)[:40]!r}: features must be numbers; encode the column "
-                "or leave it out (the labels are the last column unless target= says otherwise)"
-            )
-    with _reading(path, "comma-separated text"), np.errstate(over="ignore"):
-        return frame.to_numpy(np.float32, copy=True), _labels(labels, path.name)
+    made = tables.table(frame, path.name, texts=target is not None, **found)
+    return made if header or made.encoded else made._replace(columns=())
 
 
 def read_npz(path: Path) -> Table:
     """Read a NumPy archive with the arrays `features` (N, p) and `labels` (N,)."""
     with _reading(path, "a NumPy archive"), zipfile.ZipFile(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
-        require({"features", "labels"} <= set(names), f"it holds {_some(names)}: save features and labels")
+        require({"features", "labels"} <= set(names), f"it holds {tables.some(names)}: save features and labels")
         members = [archive.getinfo(f"{name}.npy") for name in ("features", "labels")]
         rows = [_claim(archive, member)[:1] for member in members]
         require(rows[0] == rows[1], f"it holds {rows[0]} rows of features and {rows[1]} labels; give one label per row")
@@ -125,13 +137,7 @@ def read_npz(path: Path) -> Table:
         f"{path.name} holds features {features.dtype} {features.shape} and labels {labels.shape}: give numbers (N, p) "
         "and one label per row, (N,)",
     )
-    return features, labels
-
-
-def read_digits(paths: Sequence[Path] = ()) -> Table:
-    """Read the digits that come with scikit-learn."""
-    features, labels = load_digits(return_X_y=True)
-    return features, labels
+    return Table(features, labels)
 
 
 def read_idx(paths: Sequence[Path]) -> Table:
@@ -141,7 +147,7 @@ def read_idx(paths: Sequence[Path]) -> Table:
         images, labels = np.concatenate(arrays[0::2]), np.concatenate(arrays[1::2])
         good = labels.shape == images.shape[:1]
         require(good, f"there are labels of shape {labels.shape} for images of shape {images.shape}")
-        return images.reshape(len(images), math.prod(images.shape[1:])), labels
+        return Table(images.reshape(len(images), math.prod(images.shape[1:])), labels)
 
 
 def read_openml(data_id: int, name: str) -> Table:
@@ -156,9 +162,14 @@ def read_openml(data_id: int, name: str) -> Table:
         except (ValueError, http.client.HTTPException) as error:
             raise OSError(f"{type(error).__name__}: {error}") from None
     if not hasattr(bunch.data, "columns"):
-        return bunch.data, _labels(bunch.target, name)
+        return Table(bunch.data, tables.labels(_texts(bunch.target), name))
     columns = [_numbers(bunch.data[column]) for column in bunch.data.columns]
-    return np.stack(columns, axis=1), _labels(bunch.target, name)
+    return Table(np.stack(columns, axis=1), tables.labels(_texts(bunch.target), name))
+
+
+def _texts(target: Any) -> Any:
+    """Categories as texts, since those of OpenML are in no order."""
+    return target.astype(object) if isinstance(getattr(target, "dtype", None), pd.CategoricalDtype) else target
 
 
 def _numbers(column: pd.Series[Any]) -> NDArray[np.float32]:
@@ -171,42 +182,31 @@ def _numbers(column: pd.Series[Any]) -> NDArray[np.float32]:
     return column.to_numpy(np.float32, na_value=np.nan)
 
 
-def _labels(target: Any, name: str) -> NDArray[Any]:
-    """The labels as numbers if all of them are numbers, else as text."""
-    labels = pd.Series(target)
-    require(not labels.isna().any(), f"{name} has rows without a label: leave them out")
-    if pd.api.types.is_numeric_dtype(labels):
-        return labels.to_numpy()
-    text = labels.astype(str).to_numpy(str)
-    try:
-        return text.astype(float)
-    except ValueError:
-        return text
-
-
 def _has_header(first: pd.DataFrame) -> bool:
-    """Whether the first line is a header: it has no number at all, or text in a column of numbers."""
-    head, *rest = [[_is_number(cell) for cell in row] for row in first.to_numpy()]
-    return not any(head) or any(below and not above for row in rest for above, below in zip(head, row, strict=True))
+    """Whether the first line is a header: it has text and no number at all, or text in a column of numbers."""
+    head, *rest = [[tables.is_number(cell) for cell in row] for row in first.to_numpy()]  # an empty cell is NaN
+    texts = not all(head) and not any(np.array(head) & first.iloc[0].notna())
+    return texts or any(below and not above for row in rest for above, below in zip(head, row, strict=True))
 
 
 def _may_be_names(first: pd.DataFrame) -> bool:
-    """Whether a first line of numbers may be names: 0, 1, 2, ..., or whole numbers above features that are not."""
+    """Whether a first line of numbers may be names: 0, 1, 2, ..., or whole numbers above features that are not.
+
+    Empty cells before them, above an index, are as pandas writes them.
+    """
     head, *rest = first.fillna("").to_numpy().tolist()
+    indexed = head[0] == "" and any(row[0].strip() == "0" for row in rest)
+    head = list(dropwhile(lambda cell: cell == "", head))
     if not all(cell.strip().isdecimal() and len(cell) < 10 for cell in head) or len(set(head)) < len(head) or not rest:
         return False
     numbers = [int(cell) for cell in head]
     counted = len(head) > 1 and numbers == list(range(numbers[0], numbers[0] + len(head)))
-    return counted or (len(head) > 2 and not any(cell.strip().lstrip("-").isdecimal() for cell in rest[0][:-1]))
+    return (
+        counted or indexed or (len(head) > 2 and not any(cell.strip().lstrip("-").isdecimal() for cell in rest[0][:-1]))
+    )
 
 
 _UNSURE = "its first line is {}, which may be names of columns or numbers; say which by header="
-
-
-def _counts(column: pd.Series[Any]) -> bool:
-    """Whether a column of whole numbers goes up by 1 in each row."""
-    whole = len(column) >= COUNTING and pd.api.types.is_integer_dtype(column)
-    return whole and bool((column.diff().iloc[1:] == 1).all())
 
 
 def _claim(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[int, ...]:
@@ -253,14 +253,6 @@ def _open(path: Path) -> Any:
     return unpack(path, "rb")
 
 
-def _is_number(cell: object) -> bool:
-    try:
-        float(cell)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return True
-
-
 def _idx(path: Path) -> NDArray[np.uint8]:
     with _reading(path, "an IDX file"):
         _require_fits(path, b"", each=8)
@@ -270,10 +262,6 @@ def _idx(path: Path) -> NDArray[np.uint8]:
         shape = np.frombuffer(raw, ">u4", count=dimensions, offset=4).astype(int)
         require(dimensions > 0, "it does not start with the mark of IDX bytes")
         return np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
-
-
-def _some(names: Sequence[object], most: int = 10) -> str:
-    return ", ".join(str(name) for name in names[:most]) + (", ..." if len(names) > most else "") or "nothing"
 
 
 @contextmanager

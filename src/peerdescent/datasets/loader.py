@@ -1,4 +1,4 @@
-"""`load` makes a `Dataset` from a name or a path, by a fixed sequence of steps.
+"""`load` makes a `Dataset` from a name, a path or data in memory, by a fixed sequence of steps.
 
 The steps: find the source, parse it (cached, see cache.py), fill missing values, scale columns, map labels, select
 rows, normalise rows. The cache holds the parsed data, so a call with other options does not parse again.
@@ -10,103 +10,205 @@ import os
 import re
 import warnings
 from collections.abc import Iterable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from sklearn.preprocessing import maxabs_scale, normalize
 
-from peerdescent.datasets import formats
-from peerdescent.datasets.cache import Table, cache_folder, cached, fingerprint
-from peerdescent.datasets.dataset import Dataset, Features, generator, stored_values
+from peerdescent.datasets import formats, in_memory
+from peerdescent.datasets.cache import cache_folder, cached, fingerprint
+from peerdescent.datasets.dataset import SHOWN, Dataset, Features, Kind, rounded, shown, stored_values
+from peerdescent.datasets.formats import TableOptions
+from peerdescent.datasets.labelling import labelled
+from peerdescent.datasets.partitions import generator
 from peerdescent.datasets.planted import synthetic
 from peerdescent.datasets.sets import SETS, NamedSet
+from peerdescent.datasets.tables import Table, some, whose
 from peerdescent.errors import require, unknown, whole
+
+UNITS = 1000
+"""Columns of which one is so many times larger than another have different units, most likely."""
 
 
 def load(
-    name_or_path: str | os.PathLike[str],
+    source: Any,
     *,
     data_dir: str | os.PathLike[str] | None = None,
     rows: int | None = None,
     seed: int = 0,
-    normalise: bool = True,
+    normalise: bool | None = None,
     scale: bool | None = None,
-    labels: str = "binary",
+    labels: Kind | None = None,
     positive: int | str | Iterable[int | str] | None = None,
-    target: str | int = -1,
+    target: str | int | None = None,
     header: bool | None = None,
+    index: str | int | None = None,
+    groups: str | int | ArrayLike | None = None,
+    name: str | None = None,
 ) -> Dataset:
-    """Load a data set: a named one, a synthetic one, or a file.
+    """Load a data set: a named one, a synthetic one, a file, or data in memory.
 
     Files are searched for at the path itself, then in `data_dir`, in the folder PEERDESCENT_DATA and in the user's
     cache folder; in each of these folders also in a subfolder with the name of the set. Named sets without files are
     downloaded from OpenML. Parsed data is cached (the variable PEERDESCENT_CACHE sets the folder). Missing values are
-    read as 0, with a warning that says how many.
+    read as 0, with a warning that says how many, and in which columns.
+
+    In a table (a .csv file, a DataFrame), truth values are 0 and 1, and a column of texts or categories becomes one
+    column of 0 and 1 for each of them, if they are at most 100. Anything else that is no number is refused.
 
     Args:
-        name_or_path: A key of `SETS`; "synthetic-1000x20" for 1,000 rows and 20 features; or a file: LIBSVM text or
-            .csv (both also as .gz or .bz2), or .npz. For a file with the name of a set, write ./a9a or give a Path.
+        source: One of these:
+            - a key of `SETS`, or "synthetic-1000x20" for 1,000 rows and 20 features;
+            - a file: LIBSVM text or .csv (both also as .gz or .bz2), or .npz; for a file with the name of a set, write
+              ./a9a or give a Path;
+            - (features, labels): arrays, lists, a SciPy sparse array, a DataFrame and a Series;
+            - a pandas DataFrame, or what has `to_pandas()`; its index is no feature;
+            - scikit-learn's Bunch, as from `load_breast_cancer()`;
+            - a data set of Hugging Face's `datasets`.
         data_dir: A folder to search for files.
         rows: Select that many rows, after a shuffle. None for all.
         seed: For the shuffle.
-        normalise: Whether to scale every row to unit Euclidean norm. Zero rows stay zero.
+        normalise: Whether to scale every row to unit Euclidean norm. Zero rows stay zero. None for yes, but for real
+            targets of your own data, which a row of another length would no longer fit. `notes` says what was done.
         scale: Whether to scale every column to [0, 1] first, by its range in the whole set. None for the set's own
-            setting, which is False for files.
-        labels: "binary" for -1 and +1, or "classes" for the integer classes as they are.
-        positive: The class or classes that become +1. None for the set's own setting, else the larger of two classes.
-        target: The label column of a .csv file, by name or number.
+            setting, which is False for what has no name in `SETS`. `notes` says where columns are of different units.
+        labels: "binary" for -1 and +1, "classes" for 0 to C - 1, or "real" for the numbers as they are. None for the
+            set's own setting, else what the values are: two different ones are binary; texts, and whole numbers of at
+            most 100 different values, are classes; other numbers are real. `classes` of the result says what the
+            labels stand for.
+        positive: The class or classes that become +1. None for the set's own setting, else the larger of two classes,
+            or the last of two categories of pandas.
+        target: The column that has the labels, by name, or by number in a .csv file, whose last column is the default.
         header: Whether the first line of a .csv file has the names of its columns. None to find out; a line of numbers
             that may be names is refused.
+        index: A column that is no feature, such as the numbers of the rows.
+        groups: A column that says whose row it is, such as the hospital, or its values; it is no feature, and
+            `partition(by="hospital")` makes a node of each value.
+        name: What to call data in memory.
 
     Returns:
         The data set.
 
-    >>> load("digits")
-    Dataset('digits', 1,797 rows x 64 features, 51.1% nonzero, labels -1: 49.6%, 1: 50.4%)
-    >>> load("digits", rows=10, labels="classes").labels.dtype
-    dtype('int64')
+    >>> data = load("digits")
+    >>> len(data), data.dimension, data.kind, data.classes
+    (1797, 64, 'binary', ((0, 2, 4, 6, 8), (1, 3, 5, 7, 9)))
+    >>> load(([[3.0, 4.0], [0.0, 2.0]], ["no", "yes"]))
+    Dataset('data', 2 rows x 2 features, 75.0% nonzero, labels -1 (no): 50.0%, 1 (yes): 50.0%)
     """
-    if labels not in ("binary", "classes"):
-        raise unknown("labels", labels, ("binary", "classes"))
-    require(
-        positive is None or labels == "binary",
-        f"positive={positive!r} has no meaning with labels='classes': leave one of them out",
-    )
     rng, rows = generator(seed), rows if rows is None else whole("rows", rows, least=1)
-    folders = _folders(data_dir)
-    known = SETS.get(name_or_path.lower()) if isinstance(name_or_path, str) else None
-    planted = re.fullmatch(r"synthetic-(\d+)x(\d+)", str(name_or_path))
-    if planted:
-        made = synthetic(int(planted[1]), int(planted[2]))
-        name, features, raw = made.name, made.features, made.labels
-    elif known:
-        require(target == -1, f"target={target!r} is for .csv files: {known.name} knows its labels")
-        require(header is None, f"header={header} is for .csv files: {known.name} knows its columns")
-        name, (features, raw) = known.name, _named(known, folders)
+    column = groups if isinstance(groups, str | int) else None
+    options = TableOptions(target, header, index, column)
+    known = SETS.get(source.lower()) if isinstance(source, str) else None
+    if isinstance(source, str | os.PathLike):
+        require(name is None, f"name={name!r} is for data in memory: {source} has its own")
+        name, table = _read(source, known, _folders(data_dir), options)
     else:
-        path = _path(name_or_path, folders)
-        name = path.name
-        read = partial(formats.read_file, path, target, header)
-        key = f"{fingerprint(path)} {target!r} {header}"
-        # Reading an archive takes no longer than reading the cache.
-        features, raw = read() if path.suffix == ".npz" else cached(name, key, read)
+        require(data_dir is None, f"data_dir={str(data_dir)!r} is for files: leave it out")
+        name, table = in_memory.read(source, options, name)
+    features = table.features
     require(min(features.shape) > 0, f"{name} has shape {features.shape}: give at least one row and one feature")
-    features = _float32(features, known.unit if known else 1.0, name)
-    if scale if scale is not None else known is not None and known.scale:
-        features = _min_max(features, name)
-    default = known.positive if known else ()
-    mapped = _binary(raw, positive, default, name) if labels == "binary" else _classes(raw, name)
-    about: dict[str, Any] = {"data": Dataset(features, mapped, name).facts["rows"], "normalised": normalise}
+    is_scaled = scale if scale is not None else known is not None and known.scale
+    precise = is_scaled and not np.can_cast(features.dtype, np.float32)
+    features = features.astype(np.float64) if precise else rounded(features, name, table.columns)
+    features = _filled(features, known.unit if known else 1.0, name, table)
+    if is_scaled:
+        features = _min_max(features, name).astype(np.float32, copy=False)
+    mapped, classes = labelled(table.labels, name, labels, positive, known.positive if known else ())
+    owners: dict[str, Any] = {}
+    if groups is not None:
+        called = "groups" if column is None else str(column)
+        owners[called] = whose(groups, called, table.row_index) if table.groups is None else table.groups
+    row_index = table.row_index
+    is_own = known is None and _planted(source) is None
+    normalise = not is_own or bool(classes) if normalise is None else normalise
+    checksum = Dataset(features, mapped, name).facts["rows"]
+    about: dict[str, Any] = {"data": checksum, "scaled": is_scaled, "normalised": normalise}
+    notes = _notes(table.encoded, mapped, classes) if is_own else []
+    if is_own and normalise:
+        notes.append("rows were scaled to norm 1; normalise=False keeps them")
+    if is_own and scale is None:
+        notes += _different_sizes(features, table.columns)
     if rows is not None:
         about |= {"rows": rows, "data seed": seed}
-        require(rows <= len(raw), f"rows={rows} is more than the {len(raw)} rows of {name}: ask for fewer, or for all")
-        kept = rng.permutation(len(raw))[:rows]
+        count = len(mapped)
+        require(rows <= count, f"rows={rows} is more than the {count} rows of {name}: ask for fewer, or for all")
+        kept = rng.permutation(count)[:rows]
         features, mapped = features[kept], mapped[kept]
-    return Dataset(normalize(features, copy=False) if normalise else features, mapped, name, about)
+        row_index = (pd.RangeIndex(count) if row_index is None else row_index)[kept]
+        owners = {called: values[kept] for called, values in owners.items()}
+    if normalise:
+        features = normalize(features, copy=False)
+    return Dataset(features, mapped, name, about, classes, table.columns, owners, tuple(notes), row_index)
+
+
+def _planted(source: Any) -> re.Match[str] | None:
+    """The numbers of rows and features in the name of a synthetic set."""
+    return re.fullmatch(r"synthetic-(\d+)x(\d+)", source) if isinstance(source, str) else None
+
+
+def _read(
+    source: str | os.PathLike[str], known: NamedSet | None, folders: list[Path], options: TableOptions
+) -> tuple[str, Table]:
+    """The name and the table of a named set, a synthetic one or a file."""
+    if planted := _planted(source):
+        _without_columns(options, str(source))
+        made = synthetic(int(planted[1]), int(planted[2]))
+        return made.name, Table(made.features, made.labels)
+    if known:
+        _without_columns(options, known.name)
+        return known.name, _named(known, folders)
+    path = _path(source, folders)
+    read = partial(formats.read_file, path, options)
+    # Reading an archive takes no longer than reading the cache.
+    key = f"{fingerprint(path)} {options}"
+    return path.name, read() if path.suffix == ".npz" else cached(path.name, key, read)
+
+
+def _without_columns(options: TableOptions, name: str) -> None:
+    for option, value in asdict(options).items():
+        require(value is None, f"{option}={value!r} is for .csv files: {name} knows its labels and features")
+
+
+def _notes(encoded: tuple[str, ...], labels: NDArray[Any], classes: tuple[Any, ...]) -> list[str]:
+    """What was done to texts and labels."""
+    notes = [f"texts in {', '.join(encoded)} became a column of 0 and 1 each"] if encoded else []
+    codes = list(map(str, range(len(classes)))) if labels.dtype == np.int64 else ["-1", "+1"]
+    if classes and [value.strip("+") for value in codes] != list(map(str, classes)):
+        said = [f"{code} is {shown(value)}" for code, value in zip(codes, classes, strict=True)]
+        notes.append(f"labels: {'; '.join(said[:SHOWN])}{'; ...' if len(said) > SHOWN else ''}")
+    return notes
+
+
+def _different_sizes(features: Features, columns: tuple[str, ...]) -> list[str]:
+    """A note on the largest and the smallest column, if they are of different units. Columns of zeros do not count."""
+    if isinstance(features, np.ndarray):
+        sizes = abs(features).max(axis=0)
+        places = np.arange(len(sizes))
+    else:  # there may be billions of columns without an entry
+        entries, places = pd.factorize(features.indices, sort=True)
+        sizes = np.zeros(len(places), np.float32)
+        np.maximum.at(sizes, entries, abs(features.data))
+    sizes, places = sizes[sizes > 0], places[sizes > 0]
+    if not len(sizes) or sizes.max() < UNITS * sizes.min():
+        return []
+    ends = int(sizes.argmax()), int(sizes.argmin())
+    said = " and ".join(f"{_called(int(places[k]), columns)} up to {_short(float(sizes[k]))}" for k in ends)
+    return [f"columns differ in size, {said}: scale=True brings them to [0, 1]"]
+
+
+def _short(size: float) -> str:
+    return f"{size:,.0f}" if 100 <= size < 1e9 else f"{size:.3g}"
+
+
+def _called(column: int, columns: tuple[str, ...]) -> str:
+    """What a message calls a column."""
+    return columns[column] if columns else f"feature {column}"
 
 
 def _folders(data_dir: str | os.PathLike[str] | None) -> list[Path]:
@@ -131,12 +233,13 @@ def _path(name_or_path: str | os.PathLike[str], folders: list[Path]) -> Path:
 
 
 def _named(known: NamedSet, folders: list[Path]) -> Table:
-    read, files = known.read, _find(known, folders)
-    if read and (files or not known.files):
-        table = cached(known.name, fingerprint(*files), lambda: read(files))
+    files = _find(known, folders)
+    if known.form and (files or not known.files):
+        table = cached(known.name, fingerprint(*files), lambda: formats.read_set(known, files))
         require(
-            table[0].shape == known.shape and len(table[1]) == known.shape[0],
-            f"{known.name} as found in {', '.join(map(str, files))} has shape {table[0].shape} with {len(table[1])} "
+            table.features.shape == known.shape and len(table.labels) == known.shape[0],
+            f"{known.name} as found in {', '.join(map(str, files))} has shape {table.features.shape} with "
+            f"{len(table.labels)} "
             f"labels, and should have {known.shape}: download it again, or give the path to load it as a file",
         )
         return table
@@ -178,12 +281,15 @@ def _find(known: NamedSet, folders: list[Path]) -> list[Path]:
     return []
 
 
-def _float32(features: Features, unit: float, name: str) -> Features:
-    features = features.astype(np.float32, copy=False)
+def _filled(features: Features, unit: float, name: str, table: Table) -> Features:
     values = stored_values(features)
     missing = np.isnan(values)
     if count := int(np.count_nonzero(missing)):
-        warnings.warn(f"{name}: {count:,} missing values ({count / values.size:.1%}) are read as 0", stacklevel=3)
+        places = np.nonzero(missing)[1] if isinstance(features, np.ndarray) else features.indices[missing]
+        names = [_called(place, table.columns) for place in np.unique(places).tolist()]
+        held = [next((text for text in table.encoded if one.startswith(f"{text}=")), one) for one in names]
+        said = f"{count:,} missing values ({count / values.size:.1%}) are read as 0, in {some(held)}"
+        warnings.warn(f"{name}: {said}", stacklevel=3)
         values[missing] = 0
     if unit != 1:
         values /= unit
@@ -205,38 +311,3 @@ def _min_max(features: Features, name: str) -> Features:
     # A column whose smallest value is above 0 has no zeros to keep.
     features.data -= low[features.indices]
     return csr_array(maxabs_scale(features, copy=False))
-
-
-def _binary(
-    raw: NDArray[Any], positive: int | str | Iterable[int | str] | None, default: tuple[int, ...], name: str
-) -> NDArray[np.float32]:
-    classes = np.unique(raw).tolist()
-    shown = ", ".join(f"{c:g}" if isinstance(c, float) else repr(c) for c in classes[:20])
-    chosen: list[Any]
-    if positive is not None:
-        chosen = list(positive) if isinstance(positive, Iterable) and not isinstance(positive, str) else [positive]
-        shown_as = chosen if isinstance(positive, tuple) else positive
-        require(
-            bool(chosen) and all(c in classes for c in chosen) and len(set(chosen)) < len(classes),
-            f"positive={shown_as!r} must be some, but not all, of the classes of {name}: {shown}",
-        )
-    elif default:
-        chosen = list(default)
-    else:
-        require(
-            len(classes) == 2,
-            f"{name} has {len(classes)} classes ({shown}), and binary labels need two: say which become +1, as in "
-            f"positive={classes[-1]!r}, or name another column of labels by target=",
-        )
-        chosen = classes[1:]
-    return np.where(np.isin(raw, np.array(chosen)), 1, -1).astype(np.float32)
-
-
-def _classes(raw: NDArray[Any], name: str) -> NDArray[np.int64]:
-    """Integer classes: whole numbers as they are, text numbered in alphabetical order."""
-    if raw.dtype.kind not in "biuf":
-        return np.unique(raw, return_inverse=True)[1].astype(np.int64)
-    require(
-        bool(np.all(raw == np.round(raw))), f"{name} has labels such as {raw[0]}: classes are whole numbers or text"
-    )
-    return raw.astype(np.int64)

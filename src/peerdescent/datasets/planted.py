@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array
 
-from peerdescent.datasets.dataset import Dataset, generator
+from peerdescent.datasets.dataset import Dataset
+from peerdescent.datasets.partitions import generator
 from peerdescent.errors import require, require_memory, whole
 
 SPARSE_BELOW = 0.25

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from peerdescent.datasets import formats
-
-if TYPE_CHECKING:
-    from peerdescent.datasets.cache import Table
+from typing import Literal
 
 
 @dataclass(frozen=True)
 class NamedSet:
     """One named data set.
 
-    `shape` is (N, p). `files`, plain or compressed, must be in one folder, and are passed to `read`. `openml` is the
+    `shape` is (N, p). `files`, plain or compressed, must be in one folder, and have the format `form`. `openml` is the
     data id at OpenML. `positive` are the classes that become +1 (if empty, the larger of two). Features are divided by
     `unit`. `scale` is the default of `load(..., scale=)`.
     """
@@ -27,7 +20,7 @@ class NamedSet:
     citation: str
     shape: tuple[int, int]
     files: tuple[str, ...] = ()
-    read: Callable[[Sequence[Path]], Table] | None = None
+    form: Literal["embedded", "libsvm", "csv", "idx"] | None = None
     openml: int | None = None
     positive: tuple[int, ...] = ()
     unit: float = 1.0
@@ -44,7 +37,7 @@ SETS = {
             "8 x 8 handwritten digits, odd against even; comes with scikit-learn, needs no download",
             "Alpaydin & Kaynak, Optical Recognition of Handwritten Digits, UCI, 1998",
             shape=(1797, 64),
-            read=formats.read_digits,
+            form="embedded",
             positive=ODD,
             unit=16.0,
         ),
@@ -54,7 +47,7 @@ SETS = {
             "Becker & Kohavi, Adult, UCI, 1996; binarised by Platt, LIBSVM data, 1998",
             shape=(48_842, 123),
             files=("a9a", "a9a.t"),
-            read=lambda paths: formats.read_libsvm(paths, features=123),
+            form="libsvm",
             openml=1430,
         ),
         NamedSet(
@@ -63,7 +56,7 @@ SETS = {
             "Blackard & Dean, Computers and Electronics in Agriculture 24, 1999",
             shape=(581_012, 54),
             files=("covtype.csv",),
-            read=lambda paths: formats.read_csv(paths[0]),
+            form="csv",
             openml=1596,
             positive=(2,),
             scale=True,
@@ -79,7 +72,7 @@ SETS = {
                 "t10k-images-idx3-ubyte",
                 "t10k-labels-idx1-ubyte",
             ),
-            read=formats.read_idx,
+            form="idx",
             openml=554,
             positive=ODD,
             unit=255.0,
