@@ -1,4 +1,4 @@
-"""Problems: logistic regression, quadratics, regression on a stream of samples, or any JAX loss."""
+"""Problems: linear models, quadratics, regression on a stream of samples, or any JAX loss."""
 
 import lazy_loader
 

@@ -1,9 +1,16 @@
+from .classification import logistic as logistic
+from .classification import perceptron as perceptron
+from .classification import softmax as softmax
+from .classification import svm as svm
+from .components import pca as pca
 from .custom import loss as loss
+from .host_streams import stream as stream
 from .minimise import Optimum as Optimum
 from .minimise import optimum as optimum
 from .penalties import composite as composite
 from .problem import Oracle as Oracle
 from .problem import Problem as Problem
 from .quadratics import quadratic as quadratic
-from .regression import logistic as logistic
+from .regression import linear as linear
+from .regression import robust as robust
 from .streams import streaming as streaming

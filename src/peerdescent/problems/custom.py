@@ -115,13 +115,8 @@ def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str 
         )
         nodes, m = leading.pop()
         sizes = np.full(nodes, m)
-    leaves, structure = jax.tree.flatten(params)
-    require(bool(leaves), "params has no arrays: give the parameters to train")
-    _check_trainable(params)
-    start = np.concatenate([np.asarray(leaf, dtype=float).ravel() for leaf in leaves])
-    unflatten = Unflatten(structure, tuple(np.shape(leaf) for leaf in leaves))
-    with jax.default_matmul_precision("highest"):  # a GPU's usual one differs between one row and two
-        _check_mean(function, unflatten, start, jax.tree.map(lambda a: a[0, [0, -1]], rows))
+    start, unflatten = flattened(params)
+    check_mean(function, unflatten, start, jax.tree.map(lambda a: a[0, [0, -1]], rows))
     kind = Even if len(set(sizes.tolist())) == 1 else FiniteSum
     return Problem(
         name=name or str(getattr(function, "__name__", "loss")),
@@ -135,6 +130,15 @@ def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str 
         parts=unflatten.sizes,
         about=data.facts if hasattr(data, "facts") else {},
     )
+
+
+def flattened(params: Any) -> tuple[np.ndarray, Unflatten]:
+    """The parameters as one vector (p,), and how it becomes parameters again."""
+    leaves, structure = jax.tree.flatten(params)
+    require(bool(leaves), "params has no arrays: give the parameters to train")
+    _check_trainable(params)
+    start = np.concatenate([np.asarray(leaf, dtype=float).ravel() for leaf in leaves])
+    return start, Unflatten(structure, tuple(np.shape(leaf) for leaf in leaves))
 
 
 def _copied(a: Any) -> np.ndarray:
@@ -157,17 +161,33 @@ def _check_trainable(params: Any) -> None:
         )
 
 
-def _check_mean(function: Callable[[Any, Any], Any], unflatten: Unflatten, start: np.ndarray, rows: Any) -> None:
-    """Refuse a function that does not return one number, or not a mean over rows, by the losses of two rows."""
-    batches = [jax.tree.map(lambda a, part=part: a[part], rows) for part in (slice(1), slice(1, 2), slice(2))]
+def check_mean(function: Callable[[Any, Any], Any], unflatten: Unflatten, start: np.ndarray, rows: Any) -> None:
+    """Refuse a function that does not return one number, or not a mean over rows, by the losses of two rows.
+
+    Also one that is random, or that JAX cannot trace.
+    """
+    batches = [jax.tree.map(lambda a, part=part: a[part], rows) for part in (slice(1), slice(1, 2), slice(2), slice(2))]
     for x in (start, *(start + np.random.default_rng(0).normal(scale=s, size=start.shape) for s in (0.1, 1.0))):
-        found = [jnp.asarray(function(unflatten(jnp.asarray(x)), batch)) for batch in batches]
+        with jax.default_matmul_precision("highest"):  # a GPU's usual one differs between one row and two
+            found = [jnp.asarray(function(unflatten(jnp.asarray(x)), batch)) for batch in batches]
         shape = next((value.shape for value in found if value.shape), ())
         require(not shape, f"the loss of a batch has shape {shape}: return one number")
-        one, other, both = map(float, found)
-        mean, scale = (one + other) / 2, max(abs(one), abs(other))
+        one, other, both, again = map(float, found)
+        mean, tolerance = (one + other) / 2, 1e-4 * max(abs(one), abs(other)) + 1e-6
         require(
-            not math.isfinite(mean) or abs(both - mean) <= 1e-4 * scale + 1e-6,
+            not math.isfinite(both + again) or abs(again - both) <= tolerance,
+            f"the loss of the same two rows is {both:.6g} and then {again:.6g}, so it is random: leave dropout out, "
+            "and give other random numbers as part of the rows",
+        )
+        require(
+            not math.isfinite(mean) or abs(both - mean) <= tolerance,
             f"the loss of two rows is {both:.6g}, and the mean of the losses of each alone {mean:.6g}: return the mean "
             "over the rows of a batch, not their sum; batch normalisation and dropout give no such mean",
         )
+    try:
+        jax.eval_shape(lambda x, batch: function(unflatten(x), batch), jnp.asarray(start), batches[-1])
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise ValueError(
+            f"JAX cannot trace the loss ({reason}): use jax.numpy instead of numpy, and jnp.where for if"
+        ) from None

@@ -1,10 +1,15 @@
-"""What defines an oracle, as text and as a checksum, so that stored results of another oracle are recognised."""
+"""What an oracle does, by tracing it.
+
+As a text and a checksum it defines the oracle, so that stored results of another one are recognised. And an oracle that
+always sees the same sample or noise is refused.
+"""
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any
@@ -13,8 +18,10 @@ from uuid import uuid4
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Var
 
-from peerdescent.digests import checksum
+from peerdescent.digests import checksum, is_library
+from peerdescent.errors import require
 from peerdescent.keys import node_keys
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -45,17 +52,87 @@ def definition(oracle: Any, data: Any, dimension: int) -> tuple[str, list[np.nda
     if _is_ours(oracle):
         return _own(oracle), []
     with jax.enable_x64(True):
-        node = jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a)[1:], jnp.result_type(a)), data)
-        key = node_keys(jnp.uint32(0), jnp.uint32(0), jnp.uint32(0))
+        key = _key()
 
         def everything(x: jax.Array, data: Any) -> Any:
-            return oracle.grad(x, oracle.draw(key, data, 2), data), oracle.exact(x, data)
+            sample = oracle.blank(2) if hasattr(oracle, "blank") else oracle.draw(key, data, 2)
+            return oracle.grad(x, sample, data), oracle.exact(x, data)
 
         try:
-            traced = jax.make_jaxpr(everything)(jax.ShapeDtypeStruct((dimension,), np.float64), node)
+            traced = jax.make_jaxpr(everything)(jax.ShapeDtypeStruct((dimension,), np.float64), _one_node(data))
         except Exception:  # of the user's function, which engine `debug` may be able to run, or to explain
             return f"not traced {uuid4()}", []
-    return ADDRESS.sub("", str(traced)), [np.asarray(a) for a in _constants(traced)]
+    return _text(traced), [np.asarray(a) for a in _constants(traced)]
+
+
+def check_random(oracle: Any, data: Any, dimension: int) -> None:
+    """Refuse an oracle that sees the same sample or noise again and again: by NumPy, or without its key.
+
+    JAX runs the Python code of `draw` and `grad` once and repeats what it recorded. So they are traced twice here, and
+    the same must come out; and what `draw` returns must depend on the key. Only oracles of users are traced. Random
+    numbers in a function that they call and that is compiled on its own are not seen.
+    """
+    node, x = _one_node(data), jax.ShapeDtypeStruct((dimension,), np.float64)
+
+    # The functions that JAX traces are new ones each time: it remembers what others did.
+    def drawing(draw: Any) -> Any:
+        return jax.make_jaxpr(lambda key, data: draw(key, data, 2))(_key(), node)
+
+    def descending(grad: Any) -> Any:
+        sample = jax.eval_shape(lambda key, data: oracle.draw(key, data, 2), _key(), node)
+        return jax.make_jaxpr(lambda x, sample, data: grad(x, sample, data))(x, sample, node)
+
+    drawn, _ = _traced(oracle, "draw", drawing), _traced(oracle, "grad", descending)
+    require(
+        drawn is None or not drawn.jaxpr.outvars or _depends_on_first(drawn.jaxpr),
+        f"what {type(oracle).__name__}.draw returns does not depend on the key, so every iteration would see the same "
+        "sample: draw from the key, as jax.random.randint(key, ...); return None if gradients have no noise",
+    )
+
+
+def _traced(oracle: Any, name: str, trace: Callable[[Any], Any]) -> Any:
+    """A function of a user's oracle, traced; None if it is of a library or cannot be. It must do the same twice."""
+    function = getattr(oracle, name, None)
+    own = getattr(function, "__func__", function)
+    if own is None or is_library(own):
+        return None
+    plain = inspect.unwrap(own)  # a compiled function would be traced once only
+    function = plain if own is function else partial(plain, oracle)
+    with jax.enable_x64(True):
+        try:
+            first, second = trace(function), trace(function)
+        except Exception:  # which the run will explain
+            return None
+    same = _text(first) == _text(second) and digest(list(_constants(first))) == digest(list(_constants(second)))
+    require(
+        same,
+        f"{type(oracle).__name__}.{name} does not do the same twice: random numbers of NumPy or Python, or the time, "
+        "are fixed when JAX compiles it, so that every iteration would see the same; draw from the key that `draw` "
+        "gets, as jax.random.normal(key, ...)",
+    )
+    return first
+
+
+def _key() -> jax.Array:
+    return node_keys(jnp.uint32(0), jnp.uint32(0), jnp.uint32(0))
+
+
+def _one_node(data: Any) -> Any:
+    """The shapes and types of one node's data."""
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a)[1:], jnp.result_type(a)), data)
+
+
+def _text(traced: Any) -> str:
+    return ADDRESS.sub("", str(traced))
+
+
+def _depends_on_first(traced: Any) -> bool:
+    """Whether any result of a traced function depends on its first argument; if in doubt, it does."""
+    known = {traced.invars[0]}
+    for equation in traced.eqns:
+        if any(isinstance(given, Var) and given in known for given in equation.invars):
+            known.update(equation.outvars)
+    return any(isinstance(found, Var) and found in known for found in traced.outvars)
 
 
 def _inside(value: Any) -> dict[str, Any] | None:

@@ -26,6 +26,16 @@ class Penalty:
     low: float = -math.inf
     high: float = math.inf
 
+    def __str__(self) -> str:
+        """The terms that are there.
+
+        >>> print(Penalty(l1=0.1, low=0.0))
+        l1=0.1, box=[0, inf]
+        """
+        box = f"box=[{self.low:g}, {self.high:g}]" if self.low > -math.inf or self.high < math.inf else ""
+        group = f"group={self.group:g} of {1 + max(self.groups, default=0)} groups" if self.group else ""
+        return ", ".join(filter(None, [f"l1={self.l1:g}" if self.l1 else "", group, box]))
+
     def value(self, x: Any) -> Any:
         """h of each of the vectors x (..., p), for x in the box."""
         return self.l1 * abs(x).sum(axis=-1) + (self._norms(x) @ self._weights if self.group else 0.0)
@@ -72,7 +82,7 @@ def composite(
     (x - prox(x - grad F(x))) with step 1.
 
     Args:
-        problem: The smooth part F.
+        problem: The smooth part F. Its intercept, if it has one, is an entry of x as all others.
         l1: The strength of the sum of magnitudes.
         group: The strength of the group norms, and for each entry of x the number of its group, from 0 on.
         box: The smallest and the largest value of every entry.

@@ -7,7 +7,7 @@ program.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -16,9 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from peerdescent.display import bars, card, facts
 from peerdescent.errors import require
 from peerdescent.keys import node_keys
-from peerdescent.problems.definition import definition, digest
+from peerdescent.problems.definition import check_random, definition, digest
 
 
 class Oracle(Protocol):
@@ -38,7 +39,21 @@ class Oracle(Protocol):
         """f_i(x) and its gradient, of the form of x."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
+class Predictor:
+    """What a model predicts, from its parameters or from the vector x (p,) of them."""
+
+    function: Callable[[Any, Any], Any]
+    unflatten: Any
+    dimension: int
+
+    def __call__(self, params: Any, features: Any) -> Any:
+        """The predictions for rows of features."""
+        is_flat = getattr(params, "shape", None) == (self.dimension,)
+        return self.function(self.unflatten(params) if is_flat else params, features)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Problem:
     """Minimise F = (1/n) sum_i f_i, where node i holds the i-th slice of every array in `data`.
 
@@ -48,21 +63,27 @@ class Problem:
     """
 
     name: str
-    oracle: Oracle = field(repr=False)
-    data: Any = field(repr=False)
+    oracle: Oracle
+    data: Any
     nodes: int
     dimension: int
-    sizes: np.ndarray | None = field(default=None, repr=False)
-    start: np.ndarray | None = field(default=None, repr=False)
+    sizes: np.ndarray | None = None
+    start: np.ndarray | None = None
     smoothness: float | None = None
-    variance: np.ndarray | None = field(default=None, repr=False)
-    unflatten: Any = field(default=None, repr=False)
+    variance: np.ndarray | None = None
+    unflatten: Any = None
     parts: tuple[int, ...] = ()
     """The sizes of the arrays that x consists of, if the oracle also takes x as a tuple of them."""
+    predict: Any = field(default=None, repr=False)
+    """What a model predicts: a function of parameters and features; None if it has none.
+
+    Parameters are as `unflatten` returns them, or x itself, as `trace.x_mean`. It is what `peer.accuracy` takes."""
     held: int | None = None
+    streams: Any = field(default=None, repr=False)
+    """For each node where its samples come from, if that is an iterator on the host; else None."""
     penalty: Any = None
     """The non-smooth term h, with `value` and `prox`; None if there is none."""
-    about: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    about: Mapping[str, Any] = field(default_factory=dict)
     """What its data and numbers are, by name, if they have names; a partition that is drawn has a `data seed`."""
 
     def __post_init__(self) -> None:
@@ -71,6 +92,39 @@ class Problem:
             shape in (None, (self.nodes,)),
             f"sizes has shape {shape}: must be ({self.nodes},), the number of samples of each node",
         )
+        check_random(self.oracle, self.data, self.dimension)
+        if not (self.predict is None or self.unflatten is None or isinstance(self.predict, Predictor)):
+            object.__setattr__(self, "predict", Predictor(self.predict, self.unflatten, self.dimension))
+
+    def __repr__(self) -> str:
+        more = "" if self.penalty is None else f", {self.penalty}"
+        more += "" if self.held is None else f", data of node {self.held} only"
+        return f"Problem({self.name}, n={self.nodes}, p={self.dimension}, {self._amount}{more})"
+
+    @property
+    def _amount(self) -> str:
+        """How many samples the nodes have."""
+        if self.sizes is None:
+            return "endless samples"
+        low, high = int(self.sizes.min()), int(self.sizes.max())
+        return f"{low:,} samples each" if low == high else f"{low:,} to {high:,} samples each"
+
+    def _repr_html_(self) -> str:
+        known = ("penalty", "partition") if "groups" in self.about else ("penalty",)  # that of groups is a checksum
+        about = {
+            "nodes": f"{self.nodes:,}",
+            "parameters": f"{self.dimension:,}",
+            "data": self._amount,
+            "smoothness": None if self.smoothness is None else f"{self.smoothness:.4g}",
+            "non-smooth term": self.penalty and str(self.penalty),
+            "held here": None if self.held is None else f"data of node {self.held} only",
+            **{
+                "checksum" if name == "data" else name: value for name, value in self.about.items() if name not in known
+            },
+        }
+        sizes = [] if self.sizes is None else self.sizes.tolist()
+        charts = [bars({"": sizes}, "node", "samples")] if len(set(sizes)) > 1 else []
+        return card(f"Problem: {self.name}", facts(about), *charts)
 
     @cached_property
     def samples(self) -> float | None:

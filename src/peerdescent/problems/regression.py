@@ -1,185 +1,81 @@
-"""Binary logistic regression, with the paper's non-convex regulariser."""
+"""Regression: real numbers as linear functions of features, by least squares or a loss that outliers cannot rule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+import math
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from scipy import sparse as scipy_sparse
-
-from peerdescent.errors import require, require_memory, unknown
-from peerdescent.problems.finite_sum import FiniteSum, Held
+from peerdescent.errors import require, unknown
+from peerdescent.problems.linear_models import linear_model
+from peerdescent.problems.losses import GemanMcClure, Huber, Residual, Welsch
 from peerdescent.problems.problem import Problem
+from peerdescent.problems.rows import Partition
+
+ROBUST = {"huber": Huber(), "welsch": Welsch(), "geman-mcclure": GemanMcClure()}
 
 
-class Partition(Protocol):
-    """Labelled rows at every node. `peerdescent.datasets.Partition` is one."""
+def linear(partition: Partition, strength: float = 0.0, regulariser: str = "l2", intercept: bool = False) -> Problem:
+    """Least squares f_i(x) = mean_j (<x, theta_ij> - b_ij)^2 / 2 + strength r(x).
 
-    @property
-    def dataset(self) -> Any:
-        """The data set, which has a name."""
-
-    @property
-    def dimension(self) -> int:
-        """The number of features."""
-
-    @property
-    def nodes(self) -> int:
-        """The number of nodes."""
-
-    @property
-    def widest(self) -> int:
-        """The largest number of nonzeros in a row."""
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What defines it, by name."""
-
-    def stacked(self) -> tuple[Any, Any, Any]:
-        """Features (n, m, p), labels (n, m) and sizes (n,)."""
-
-    def nonzeros(self) -> tuple[Any, Any, Any, Any]:
-        """Columns and values of nonzeros (n, m, k), labels (n, m) and sizes (n,)."""
-
-
-def bounded(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """sum_k x_k^2 / (1 + x_k^2) and its gradient: non-convex, 2-smooth, between 0 and p."""
-    scale = 1 / (1 + x * x)
-    return jnp.sum(x * x * scale), 2 * x * scale * scale
-
-
-def squared(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """||x||^2 / 2 and its gradient."""
-    return 0.5 * jnp.sum(x * x), x
-
-
-SPARSE_BELOW = 20
-"""Rows are stored sparse if even the fullest row has less than one nonzero per this many columns."""
-
-
-class Nonzeros(NamedTuple):
-    """Sparse rows (m, p), as the columns (m, k) and values (m, k) of their nonzeros."""
-
-    columns: Any
-    values: Any
-
-
-VECTORS = 25
-"""Vectors of one number per node and feature that a run needs memory for: iterates, gradients, what a record needs."""
-
-REGULARISERS = {"nonconvex": bounded, "l2": squared, "none": None}
-CURVATURES = {"nonconvex": 2.0, "l2": 1.0, "none": 0.0}
-"""The smoothness constant of each regulariser."""
-
-
-def logistic(partition: Partition, strength: float = 1e-4, regulariser: str = "nonconvex") -> Problem:
-    """Logistic regression f_i(x) = mean_j log(1 + exp(-l_ij <x, theta_ij>)) + strength r(x).
-
-    theta_ij are the features and l_ij the labels, -1 or +1. All nodes have the same r.
+    theta_ij are the features and b_ij the labels, which are numbers. With a strength and "l2" it is ridge regression.
 
     Args:
         partition: The rows of each node, as from `data.partition(20)`.
         strength: The weight of the regulariser.
-        regulariser: r(x): "nonconvex" for the paper's sum_k x_k^2 / (1 + x_k^2), "l2" for ||x||^2 / 2, or "none".
+        regulariser: r(x): "nonconvex", "l2" or "none", as in `logistic`.
+        intercept: Whether to add a constant to <x, theta>. It is the last entry of x and not regularised.
 
     Returns:
-        The problem.
+        The problem. `problem.predict(params, features)` are the predictions <x, theta>.
 
+    >>> import numpy as np
     >>> import peerdescent as peer
-    >>> data = peer.datasets.load("digits")
-    >>> round(logistic(data.partition(10)).loss(np.zeros(64)), 6)
-    0.693147
+    >>> features = np.random.default_rng(0).normal(size=(40, 3))
+    >>> data = peer.datasets.Dataset(features, features @ [1.0, 2.0, 3.0], "planted")
+    >>> peer.problems.optimum(linear(data.partition(4)), starts=1).x.round(4).tolist()
+    [1.0, 2.0, 3.0]
     """
-    if regulariser not in REGULARISERS:
-        raise unknown("regulariser", regulariser, REGULARISERS)
-    require(strength >= 0, f"strength = {strength}: must not be negative")
-    shared = hasattr(partition, "stacked")
-    require(shared, f"a {type(partition).__name__} is not shared over nodes: give a partition, as data.partition(20)")
-    require_memory(
-        f"a run on {partition.dataset.name} with {partition.dimension:,} features at {partition.nodes:,} nodes",
-        VECTORS * 4.0 * partition.nodes * partition.dimension,
-        "use fewer nodes, or number the features without gaps",
-    )
-    sparse = partition.widest * SPARSE_BELOW < partition.dimension
-    if sparse:
-        columns, values, labels, sizes = partition.nonzeros()
-    else:
-        values, labels, sizes = partition.stacked()
-    require(
-        bool(np.isin(labels, (-1, 1)).all()),
-        f"labels of {partition.dataset.name} are not -1 and +1: load it with labels='binary', or map them",
-    )
-    # The cost depends on the product of label and features only, so that product is stored.
-    values = values * labels[..., None].astype(values.dtype)
-    return Problem(
-        name=f"logistic({partition.dataset.name}{'' if regulariser == 'nonconvex' else ', ' + regulariser})",
-        oracle=_ORACLES[regulariser],
-        data=Held(Nonzeros(columns, values) if sparse else values, sizes, np.full(len(sizes), strength)),
-        nodes=len(sizes),
-        dimension=partition.dimension,
-        sizes=sizes,
-        about={**partition.facts, "strength": float(strength), "regulariser": regulariser},
-    )
+    return linear_model("linear", partition, Residual(), strength, regulariser, intercept, scale=1.0)
 
 
-def rows_of(problem: Problem) -> Iterator[Any]:
-    """The products of label and features (m_i, p) of each node in turn, without padding; dense or SciPy sparse."""
-    held = problem.data
-    for node, size in enumerate(held.size.tolist()):
-        own = jax.tree.map(lambda a, node=node, size=size: np.asarray(a[node, :size]), held.rows)
-        if isinstance(own, Nonzeros):
-            starts = np.arange(size + 1) * own.columns.shape[1]
-            shape = (size, problem.dimension)
-            yield scipy_sparse.csr_array((own.values.ravel().astype(float), own.columns.ravel(), starts), shape=shape)
-        else:
-            yield own.astype(float)
+def robust(
+    partition: Partition,
+    loss: str = "huber",
+    scale: float = 1.0,
+    strength: float = 0.0,
+    regulariser: str = "l2",
+    intercept: bool = False,
+) -> Problem:
+    """Robust regression f_i(x) = mean_j s^2 h((<x, theta_ij> - b_ij) / s) + strength r(x).
 
+    For residuals far below the scale s it is least squares; those above count less:
 
-@dataclass(frozen=True)
-class Logistic(FiniteSum):
-    """The oracle. `slope` and `regulariser` let an engine compute its gradients with code of its own."""
+    - "huber": h(u) = u^2 / 2 up to |u| = 1 and |u| - 1/2 beyond, convex;
+    - "welsch": h(u) = 1 - exp(-u^2 / 2), non-convex;
+    - "geman-mcclure": h(u) = u^2 / (2 (1 + u^2)), non-convex.
 
-    regulariser: Callable[[jax.Array], tuple[jax.Array, jax.Array]] | None = None
-    curvature: float = 0.0
-    """The smoothness constant of the regulariser."""
+    With the last two, a residual far above s has nearly no gradient: such rows are left out, in effect.
 
-    @staticmethod
-    def slope(margin: jax.Array) -> jax.Array:
-        """The derivative of log(1 + exp(-margin))."""
-        return -jax.nn.sigmoid(-margin)
+    Args:
+        partition: The rows of each node, as from `data.partition(20)`.
+        loss: The name of h.
+        scale: s, in the unit of the labels: about the size of a residual that is none of an outlier.
+        strength: The weight of the regulariser.
+        regulariser: r(x): "nonconvex", "l2" or "none", as in `logistic`.
+        intercept: Whether to add a constant to <x, theta>. It is the last entry of x and not regularised.
 
+    Returns:
+        The problem. `problem.predict(params, features)` are the predictions <x, theta>.
 
-def _value_and_grad(
-    x: jax.Array, rows: Any, weights: jax.Array | None, strength: jax.Array, regulariser: Any
-) -> tuple[jax.Array, jax.Array]:
-    sparse = isinstance(rows, Nonzeros)
-    margin = (rows.values * x[rows.columns]).sum(axis=1) if sparse else rows @ x
-    if weights is None:
-        weights = jnp.full(margin.shape, 1 / margin.shape[0], x.dtype)
-    value = _total(weights * jax.nn.softplus(-margin))
-    slopes = weights * Logistic.slope(margin)
-    grad = jnp.zeros_like(x).at[rows.columns].add(slopes[:, None] * rows.values) if sparse else slopes @ rows
-    if regulariser is None:
-        return value, grad
-    r, slope = regulariser(x)
-    return value + strength * r, grad + strength * slope
-
-
-def _total(terms: jax.Array) -> jax.Array:
-    """The sum, in groups of 32: one long float32 sum of 10,000 terms would be wrong in the fifth digit."""
-    while terms.shape[0] > 32:
-        padded = jnp.pad(terms, (0, -terms.shape[0] % 32))
-        terms = jax.lax.optimization_barrier(padded.reshape(-1, 32).sum(axis=1))
-    return terms.sum()
-
-
-# One oracle object per regulariser, since compiled programs are cached by the oracle.
-_ORACLES = {
-    name: Logistic(partial(_value_and_grad, regulariser=r), regulariser=r, curvature=CURVATURES[name])
-    for name, r in REGULARISERS.items()
-}
+    >>> import numpy as np
+    >>> import peerdescent as peer
+    >>> features = np.random.default_rng(0).normal(size=(40, 3))
+    >>> labels = features @ [1.0, 2.0, 3.0]
+    >>> labels[::8] = 100.0
+    >>> data = peer.datasets.Dataset(features, labels, "with outliers")
+    >>> peer.problems.optimum(robust(data.partition(4), "welsch", scale=2.0), starts=1).x.round(2).tolist()
+    [1.0, 2.0, 3.0]
+    """
+    if loss not in ROBUST:
+        raise unknown("robust loss", loss, ROBUST)
+    require(0 < scale < math.inf, f"scale = {scale}: must be positive and finite")
+    return linear_model("robust", partition, ROBUST[loss], strength, regulariser, intercept, scale=scale, named=[loss])

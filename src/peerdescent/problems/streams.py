@@ -12,7 +12,7 @@ import numpy as np
 
 from peerdescent.errors import require
 from peerdescent.problems.problem import Problem
-from peerdescent.problems.regression import bounded
+from peerdescent.problems.regularisers import bounded
 
 
 class Target(NamedTuple):
