@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import peerdescent as peer
@@ -63,6 +65,96 @@ def test_numbers_in_a_state_made_by_hand_are_noticed():
 def test_other_arithmetic_is_refused():
     with pytest.raises(ValueError, match=r"custom does more than \+, -, \*, / and \*\* with its vectors"):
         outline(peer.Method(lambda x, net: (x,), lambda s, net: (s[0] @ s[0],)))
+
+
+def estimating(init, step=None):
+    """A method whose estimator computes v_0 and v_t by these functions."""
+
+    @dataclass(frozen=True)
+    class own(Part):
+        def init(self, x, net):
+            return init(x, net)
+
+        def step(self, x, memory, net):
+            return (step or init)(x, net)
+
+    return peer.compose(own(), peer.fusions.tracking())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda v: (v**2).sum(-1), r"'vector' object has no attribute 'sum'"),
+        (lambda v: jnp.minimum(v, 1.0), r"minimum requires .* got <class 'vector'> at position 0\."),
+        (lambda v: jnp.linalg.norm(v), r"[^\n]*<class 'vector'>[^\n]*"),
+        (lambda v: max(v, 1.0), r"'>' not supported between instances of 'float' and 'vector'"),
+    ],
+)
+def test_more_than_arithmetic_is_told_of_inner_products(wrong, said):
+    rule = r"own\*tracking does more than \+, -, \*, / and \*\* with its vectors"
+    remedy = r"use net\.dot\(x, y\) for inner products and norms; minima, maxima and comparisons are not available"
+    with pytest.raises(ValueError, match=rf"^{rule} \({said}\): {remedy}$"):
+        outline(estimating(lambda x, net: (wrong(x), None)))
+
+
+def test_smooth_clipping_by_inner_products():
+    """What the guide for new estimators offers in place of a minimum: directions shorter than c."""
+
+    def clipped(x, net, c=1e-3):
+        g = net.grad(x, net.sample(4))
+        return g / (1 + net.dot(g, g) / c**2) ** 0.5, None
+
+    class Plain:
+        """The verbs over NumPy: the gradient is x."""
+
+        sample = staticmethod(lambda batch: None)
+        grad = staticmethod(lambda x, sample: x)
+        dot = staticmethod(lambda x, y: (x * y).sum(axis=-1, keepdims=True))
+
+    assert outline(estimating(clipped)).verbs == {"dot"}
+    for size in (1e-6, 1.0, 1e6):
+        g = size * np.random.default_rng(0).normal(size=(6, 3))
+        v, _ = clipped(g, Plain)
+        norms = np.linalg.norm(g, axis=1)
+        assert_close(np.linalg.norm(v, axis=1), norms / np.sqrt(1 + norms**2 / 1e-6), 1e-12)
+        assert (np.linalg.norm(v, axis=1) <= 1e-3).all()
+
+
+@pytest.mark.parametrize(
+    ("init", "step", "said"),
+    [
+        (
+            lambda x, net: net.grad(x),
+            None,
+            r" calls net\.grad with other arguments than it takes: write net\.grad\(x, sam",
+        ),
+        (
+            lambda x, net: net.mix(x, 2),
+            None,
+            r" calls net\.mix with other arguments than it takes: write net\.mix\(x\)$",
+        ),
+        (lambda x, net: net.norm(x), None, r" uses net\.norm: unknown verb 'norm': known: chance, compress, "),
+        (
+            lambda x, net: None + 1,
+            None,
+            r" fails in its init or step: unsupported operand type\(s\) for \+: 'NoneType'",
+        ),
+        (
+            lambda x, net: (x, None),
+            lambda x, net: (x, (x, x)),
+            r": the memory of its estimator is None after init and \(vector, vector\) after a step: return the same",
+        ),
+    ],
+)
+def test_other_errors_are_not_blamed_on_arithmetic(init, step, said):
+    with pytest.raises(ValueError, match=rf"^own\*tracking{said}"):
+        outline(estimating(init, step))
+
+
+def test_another_form_of_a_state_made_by_hand():
+    said = r"custom: the state is \(vector,\) after init and \(vector, vector\) after a step"
+    with pytest.raises(ValueError, match=said):
+        outline(peer.Method(lambda x, net: (x,), lambda s, net: (s[0], s[0])))
 
 
 class Delayed(NamedTuple):
@@ -128,7 +220,7 @@ def uneven(self, x, memory, net):
     ("step", "message"),
     [
         (in_place, "changes a vector in place, as in x [+]= y: write x = x [+] y"),
-        (growing, "a step returns a state of another form than init"),
+        (growing, "the memory of its estimator is None after init and vector after a step"),
         (fractional, "a period of 2.5: declare it with count"),
         (uneven, "two branches of an every return values of different forms"),
     ],

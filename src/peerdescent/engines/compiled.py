@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 
 from peerdescent.engines.contract import Running
 from peerdescent.engines.devices import on_gpu
+from peerdescent.engines.feeding import Chunk, Feed
 from peerdescent.engines.mixing import AXIS, FIRST, SAME, SECOND, Fixed
 from peerdescent.engines.outline import outline
 from peerdescent.engines.program import Program, begin, draw, interval, with_products
@@ -42,50 +43,74 @@ class Loop:
     """Runs the iterations of a program, on samples that are drawn ahead."""
 
     def __init__(
-        self, program: Program, method: Method, problem: Problem, numbers: Any, data: Any, weights: Any, seed: Any
+        self,
+        program: Program,
+        method: Method,
+        problem: Problem,
+        numbers: Any,
+        data: Any,
+        weights: Any,
+        seed: Any,
+        feed: Feed | None = None,
     ) -> None:
         self.program, self.numbers, self.data, self.weights, self.seed = program, numbers, data, weights, seed
         self.requests, self.first_requests = outline(method).requests, outline(method).first_requests
-        self.chunk = max(1, _chunk(problem.oracle, data, self.requests) // max(1, np.size(seed)))
+        self.feed = feed
+        if feed is None:
+            self.chunk = max(1, _chunk(problem.oracle, data, self.requests) // max(1, np.size(seed)))
         self.small = _is_small(problem, weights.width, self.requests)
         if program.many:
             # For many configurations the library's products with a minibatch are faster; batch 1 has no such products.
             self.small = self.small and all(batch == 1 for _, batch in self.requests)
-        self.drawn: tuple[int, Any] | None = None
+        self.drawn = Chunk(0, 0, {})
 
     def start(self, x0: Any) -> Any:
         """The state after iteration 0."""
-        # Most methods draw in iteration 0 as in later ones, and then one program serves for both.
-        shared = set(self.requests) & set(self.first_requests)
-        ahead = self._ahead(0)[1] if shared else {}
-        ahead = {one: ahead[one] if one in shared else self._draw(one, 1, 0) for one in self.first_requests}
-        return _start(self.program, self.numbers, self.data, self.weights, self.seed, ahead, x0)
+        return self._start(self._first(), x0)
 
     def some(self, state: Any, t: int, until: int) -> tuple[Any, int]:
         """The state after iterations from t on, as many as there are samples for, and the next t. Consumes `state`."""
-        first, ahead = self._ahead(t)
-        count = min(until, first + self.chunk) - t
-        return self._advance(state, t, count, first, ahead), t + count
+        ahead = self._ahead(t)
+        count = min(until, ahead.first + ahead.length) - t
+        return self._advance(state, t, count, ahead), t + count
 
     def compile(self, x0: Any) -> None:
         """Compile the programs, by a start and an interval of 0 iterations."""
-        jax.block_until_ready(self._advance(self.start(x0), 1, 0, *self._ahead(1)))
+        if self.feed is None:
+            state, ahead = self.start(x0), self._ahead(1)
+        else:
+            state, ahead = self._start(self.feed.blank(0).samples, x0), self.feed.blank(1)
+        jax.block_until_ready(self._advance(state, 1, 0, ahead))
 
-    def _ahead(self, t: int) -> tuple[int, Any]:
-        """The first iteration of the chunk that contains t, and the samples drawn ahead for that chunk."""
-        if self.drawn is None or not 0 <= t - self.drawn[0] < self.chunk:
-            self.drawn = t, {request: self._draw(request, self.chunk, t) for request in self.requests}
+    def _first(self) -> Any:
+        """The samples of iteration 0."""
+        if self.feed is not None:
+            return self.feed.take(0).samples
+        # Most methods draw in iteration 0 as in later ones, and then one program serves for both.
+        shared = set(self.requests) & set(self.first_requests)
+        ahead = self._ahead(0).samples if shared else {}
+        return {one: ahead[one] if one in shared else self._draw(one, 1, 0) for one in self.first_requests}
+
+    def _ahead(self, t: int) -> Chunk:
+        """The chunk that contains iteration t, with the samples drawn ahead."""
+        if self.feed is not None:
+            return self.feed.take(t)
+        if not self.drawn.has(t):
+            samples = {request: self._draw(request, self.chunk, t) for request in self.requests}
+            self.drawn = Chunk(t, self.chunk, samples)
         return self.drawn
 
     def _draw(self, request: tuple[int, int], chunk: int, t: int) -> Any:
         """The samples of a request in iterations t, ..., t + chunk - 1."""
-        layout = self.program.oracle, self.program.many, self.program.mesh
-        return _draw(*layout, *request, chunk, self.data, self.seed, np.int32(t))
+        return _draw(self.program.oracle, self.program.mesh, *request, chunk, self.data, self.seed, np.int32(t))
 
-    def _advance(self, state: Any, t: int, count: int, first: int, ahead: Any) -> Any:
+    def _start(self, samples: Any, x0: Any) -> Any:
+        return _start(self.program, self.numbers, self.data, self.weights, self.seed, samples, x0)
+
+    def _advance(self, state: Any, t: int, count: int, ahead: Chunk) -> Any:
         advance = _advance_small if self.small else _advance
-        values = self.numbers, self.data, self.weights, self.seed, ahead
-        return advance(self.program, *values, state, np.array([first, t - first, count], np.int32))
+        values = self.numbers, self.data, self.weights, self.seed, ahead.samples
+        return advance(self.program, *values, state, np.array([ahead.first, t - ahead.first, count], np.int32))
 
 
 class Alike(Fixed):
@@ -101,14 +126,14 @@ class Alike(Fixed):
 
 
 def _lifted(
-    act: Callable[..., Any], many: bool, mesh: Mesh | None, seeds: tuple[Any, ...], cuts: tuple[Any, ...], out: Any
+    act: Callable[..., Any], seed: Any, mesh: Mesh | None, seeds: tuple[Any, ...], cuts: tuple[Any, ...], out: Any
 ) -> Any:
-    """`act` mapped over seeds, or over the devices of a mesh, or unchanged, as the program needs it.
+    """`act` mapped over seeds if there is an array of them, or over the devices of a mesh, or unchanged.
 
     `seeds` are the axes of the arguments that differ between seeds. `cuts` and `out` are the sharding of arguments and
     results on the mesh.
     """
-    if many:
+    if jnp.ndim(seed):
         return partial(_by_seed, act, seeds)
     if mesh is not None:
         # JAX's check of replication is off: it rejects a scan whose carry starts as zeros, as in an evaluation.
@@ -140,7 +165,7 @@ def _start(program: Program, numbers: Any, data: Any, weights: Any, seed: Any, a
         own = jax.eval_shape(partial(alone, numbers, data, seed=seed, ahead=ahead, x0=x0))
         out = cuts_of(Running.of(own, jax.eval_shape(weights.begin, seed)))
     seeds, cuts = (None, None, None, 0, 0, None), (SAME, FIRST, weights.cut, SAME, SECOND, FIRST)
-    act = _lifted(partial(begin, program), program.many, program.mesh, seeds, cuts, out)
+    act = _lifted(partial(begin, program), seed, program.mesh, seeds, cuts, out)
     return act(numbers, data, weights, seed, ahead, x0)
 
 
@@ -149,7 +174,7 @@ def _interval(
 ) -> Any:
     cut = cuts_of(state)
     seeds, cuts = (None, None, None, 0, 0, 0, None), (SAME, FIRST, weights.cut, SAME, SECOND, cut, SAME)
-    act = _lifted(partial(interval, program), program.many, program.mesh, seeds, cuts, cut)
+    act = _lifted(partial(interval, program), seed, program.mesh, seeds, cuts, cut)
     return act(numbers, data, weights, seed, ahead, state, clock)
 
 
@@ -158,17 +183,15 @@ _advance_small = jax.jit(_interval, static_argnums=0, donate_argnums=6, compiler
 
 
 # Compiled separately, since all methods that draw the same samples share it.
-@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
-def _draw(
-    oracle: Oracle, many: bool, mesh: Mesh | None, call: int, batch: int, chunk: int, data: Any, seed: Any, t: Any
-) -> Any:
+@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+def _draw(oracle: Oracle, mesh: Mesh | None, call: int, batch: int, chunk: int, data: Any, seed: Any, t: Any) -> Any:
     """The samples of iterations t, ..., t + chunk - 1."""
     axis = None if mesh is None else AXIS
 
     def ahead(data: Any, seed: Any, t: Any) -> Any:
         return jax.vmap(lambda s: draw(oracle, data, seed, s, call, batch, axis))(t + jnp.arange(chunk))
 
-    return _lifted(ahead, many, mesh, (None, 0, None), (FIRST, SAME, SAME), SECOND)(data, seed, t)
+    return _lifted(ahead, seed, mesh, (None, 0, None), (FIRST, SAME, SAME), SECOND)(data, seed, t)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -179,7 +202,7 @@ def evaluate(oracle: Oracle, mesh: Mesh | None, points: jax.Array, data: Any) ->
         found = _average(oracle, points, data)
         return found if mesh is None else lax.pmean(found, AXIS)
 
-    found: tuple[jax.Array, jax.Array] = _lifted(share, False, mesh, (), (SAME, FIRST), SAME)(points, data)
+    found: tuple[jax.Array, jax.Array] = _lifted(share, 0, mesh, (), (SAME, FIRST), SAME)(points, data)
     return found
 
 

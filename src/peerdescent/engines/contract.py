@@ -43,6 +43,9 @@ class Engine(Protocol):
     packages: ClassVar[tuple[str, ...]]
     """The packages that it computes with. All processes of a run must have the same versions of them."""
 
+    node: int | None
+    """The node of this process, where each process has one; None where every process has all nodes."""
+
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None: ...
 
     def warm_up(self, x0: np.ndarray, points: int) -> None:
@@ -57,14 +60,17 @@ class Engine(Protocol):
     def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """F (k,) and its gradients (k, p) at points (k, p)."""
 
-    def gather(self, state: Any) -> Any:
-        """A copy of the state of all nodes, as the same tree with NumPy arrays (n, p), in every process."""
+    def hold(self, state: Any) -> Any:
+        """A copy of what this process has of a state, as the same tree with NumPy arrays: (n, p), or (p,) of its node.
 
-    def own(self, gathered: Any) -> Any:
-        """What this process saves of a gathered state, in NumPy arrays: all of it, or the part of its own node."""
+        All processes call it at the same step.
+        """
 
-    def join(self, own: Any) -> Any:
-        """The gathered state, from what every process has saved."""
+    def scatter(self, held: Any) -> Any:
+        """The state from a copy that `hold` made; it shares no memory with that copy."""
 
-    def scatter(self, gathered: Any) -> Any:
-        """The state from a copy that `gather` made; it shares no memory with that copy."""
+    def gather(self, array: np.ndarray) -> np.ndarray:
+        """The arrays of all processes, in every process: stacked, or concatenated; of one process, the array itself."""
+
+    def mean(self, held: np.ndarray) -> np.ndarray:
+        """The mean over nodes (...) of arrays that are held, in float64: (n, ...), or (...) of the node."""

@@ -20,7 +20,6 @@ from jax import lax
 
 from peerdescent.engines.rewriting import rewritten
 from peerdescent.problems.custom import Averaged
-from peerdescent.problems.finite_sum import FiniteSum
 
 TAPS = 128
 """The most places of a kernel, 5 x 5 x 5 or 11 x 11. Each is an operation of its own in the program."""
@@ -33,7 +32,7 @@ def as_products(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def by_products(oracle: Any) -> Any:
     """The same oracle, with the convolutions of a user's loss as matrix products."""
-    inner = oracle.value_and_grad if isinstance(oracle, FiniteSum) else None
+    inner = getattr(oracle, "value_and_grad", None)
     if not isinstance(inner, Averaged):
         return oracle
     return replace(oracle, value_and_grad=replace(inner, function=as_products(inner.function)))

@@ -16,9 +16,10 @@ import numpy as np
 
 from peerdescent.compressors import Compressor
 from peerdescent.engines.contract import Running
+from peerdescent.engines.feeding import Feed
 from peerdescent.engines.mixing import Repeated
 from peerdescent.engines.verbs import Eager
-from peerdescent.errors import NotFinite
+from peerdescent.errors import NotFinite, StreamEnded
 from peerdescent.keys import node_keys
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
@@ -38,6 +39,10 @@ class Net(Eager):
     def sample(self, batch: int) -> list[Any]:
         """One sample for each node."""
         engine, call = self.engine, self.calls.take("sample")
+        if engine.feed is not None:
+            ahead = engine.feed.take(self.t)
+            rows = jax.tree.map(lambda a: a[self.t - ahead.first], ahead.samples[call, batch])
+            return [jax.tree.map(lambda a, i=i: a[i], rows) for i in range(engine.nodes)]
 
         def draw(i: int) -> Any:
             key = node_keys(jnp.uint32(engine.seed), jnp.asarray(i), jnp.asarray(self.t), call)
@@ -150,6 +155,7 @@ class Debug:
     """The engine `debug`."""
 
     packages: ClassVar[tuple[str, ...]] = ("jax",)
+    node: int | None = None
 
     def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
         self.method, self.oracle, self.nodes, self.seed, self.dtype = method, problem.oracle, problem.nodes, seed, dtype
@@ -157,6 +163,7 @@ class Debug:
         self.held = [jax.tree.map(lambda a, i=i: a[i], data) for i in range(self.nodes)]
         self.links, self.repeats, self.momentum = network.links, network.rounds, network.momentum
         self.weights = [W.toarray() for W in network.matrices] if network.is_known else []
+        self.feed = None if problem.streams is None else Feed(method, problem, dtype)
 
     def ideal(self, t: int) -> np.ndarray | None:
         """The weights of iteration t, if all its rounds have the same."""
@@ -177,7 +184,12 @@ class Debug:
                 before, memory = Running.parts(state)
                 memory = self.links.later(np, self.seed, step, memory)
                 net = Net(self, step, memory)
-                state = Running.of(_kept(self.method.at(step).step(before, net), before, net.turn.awake), memory)
+                try:
+                    after = self.method.at(step).step(before, net)
+                except StreamEnded as error:
+                    error.step, error.state = step, state
+                    raise
+                state = Running.of(_kept(after, before, net.turn.awake), memory)
         return state
 
     def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -189,17 +201,20 @@ class Debug:
             grads.append(np.mean([np.asarray(grad) for _, grad in exact], axis=0))
         return np.array(values), np.array(grads)
 
-    def gather(self, state: Any) -> Any:
+    def hold(self, state: Any) -> Any:
         """A copy of the state."""
         return jax.tree.map(np.array, state)
 
-    def own(self, gathered: Any) -> Any:
-        """All of it."""
-        return gathered
+    scatter = hold
 
-    join = own
+    def gather(self, array: np.ndarray) -> np.ndarray:
+        """The array: there is one process."""
+        return array
 
-    scatter = gather
+    def mean(self, held: np.ndarray) -> np.ndarray:
+        """The mean over nodes in float64."""
+        found: np.ndarray = held.mean(axis=0, dtype=float)
+        return found
 
     def _exact(self, x: jax.Array, i: int) -> tuple[jax.Array, jax.Array]:
         return self.oracle.exact(x, self.held[i])

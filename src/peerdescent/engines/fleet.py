@@ -16,8 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from peerdescent.engines.compiled import Loop, evaluate
+from peerdescent.engines.devices import memory
+from peerdescent.engines.feeding import refuse
 from peerdescent.engines.mixing import weights_of
-from peerdescent.engines.outline import Chance, Outline, outline
+from peerdescent.engines.outline import Chance, outline
 from peerdescent.engines.program import Program, number
 from peerdescent.engines.stacked import on_device
 from peerdescent.methods.contract import Method
@@ -60,6 +62,7 @@ class Fleet:
     def __init__(
         self, members: Sequence[Member], problem: Problem, network: Network, x0: np.ndarray, dtype: Any
     ) -> None:
+        refuse(problem, "a sweep")
         self.members, self.problem, self.dtype = members, problem, dtype
         self.data, self.weights = on_device(problem, dtype), weights_of(network, dtype)
         self.x0 = jnp.asarray(x0)
@@ -72,9 +75,9 @@ class Fleet:
         for k, member in enumerate(self.members):
             groups[member.method.pattern][member.seed].append(k)
         found = []
-        for pattern, by_seed in groups.items():
-            does = outline(self.members[next(iter(by_seed.values()))[0]].method)
-            capacity = self._capacity(pattern, does)
+        for by_seed in groups.values():
+            method = self.members[next(iter(by_seed.values()))[0]].method
+            does, capacity = outline(method), self._capacity(method)
             # Seeds with the same configurations share a piece. After a resumed sweep, seeds may have different ones.
             alike: dict[Any, list[list[int]]] = defaultdict(list)
             for members in by_seed.values():
@@ -148,17 +151,19 @@ class Fleet:
             found, mappings = self.problem.penalised(points, *known)
             return found, np.linalg.norm(mappings, axis=1)
 
-    def _capacity(self, method: Method, does: Outline) -> int:
+    def _capacity(self, method: Method) -> int:
         """How many configurations may run together."""
-        vector = self.problem.nodes * self.problem.dimension * np.dtype(self.dtype).itemsize
         if jax.default_backend() == "cpu":
-            return max(1, CACHED // vector)
-        # An exact gradient needs as much memory as a minibatch of all samples.
-        held = max(leaf.shape[1] if leaf.ndim > 1 else 1 for leaf in jax.tree.leaves(self.problem.data))
-        largest = max([1, held if does.takes_exact else 1, *(size for size in method.sizes.values() if size)])
-        needed = 16 * vector + 4 * self.problem.nodes * largest * np.dtype(self.dtype).itemsize
-        memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 1 << 33)
-        return int(np.clip(memory // 4 // needed, 1, LARGEST))
+            return max(1, CACHED // (self.problem.nodes * self.problem.dimension * np.dtype(self.dtype).itemsize))
+        return int(np.clip(memory() // 4 // needed(method, self.problem, self.dtype), 1, LARGEST))
+
+
+def needed(method: Method, problem: Problem, dtype: Any) -> int:
+    """The bytes that one configuration and seed needs, about: sixteen vectors of all nodes, and its minibatches."""
+    # An exact gradient needs as much memory as a minibatch of all samples.
+    held = max(leaf.shape[1] if leaf.ndim > 1 else 1 for leaf in jax.tree.leaves(problem.data))
+    largest = max([1, held if outline(method).takes_exact else 1, *(size for size in method.sizes.values() if size)])
+    return int((16 * problem.dimension + 4 * largest) * problem.nodes * np.dtype(dtype).itemsize)
 
 
 def _even(length: int, most: int) -> int:

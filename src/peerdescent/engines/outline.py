@@ -9,8 +9,10 @@ ahead and to store equal vectors once. The GPU kernel uses it to compute gradien
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from inspect import signature
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -18,11 +20,15 @@ import jax
 
 from peerdescent.compressors import Compressor
 from peerdescent.digests import fingerprint, is_library
-from peerdescent.errors import check_fields
-from peerdescent.methods.contract import Calls, Method
+from peerdescent.errors import check_fields, unknown
+from peerdescent.methods.contract import Calls, Method, Net, State
 from peerdescent.problems.definition import digest
 from peerdescent.schedules import Schedule, function
 from peerdescent.threefry import coin
+
+
+class Misuse(TypeError):
+    """What a method may not do, as a sentence about it."""
 
 
 class Blank:
@@ -62,7 +68,7 @@ class Blank:
         return Blank("neg", self)
 
     def __iadd__(self, other: Any) -> Blank:
-        raise TypeError("it changes a vector in place, as in x += y: write x = x + y")
+        raise Misuse("it changes a vector in place, as in x += y: write x = x + y")
 
     __isub__ = __imul__ = __itruediv__ = __ipow__ = __iadd__
 
@@ -219,7 +225,7 @@ class Recorder:
 
     def _round(self, x: Any, verb: str) -> Blank:
         if isinstance(x, Product):
-            raise TypeError("it mixes an inner product, which would count as a vector: mix vectors only")
+            raise Misuse("it mixes an inner product, which would count as a vector: mix vectors only")
         leaf = x.number if isinstance(x, Leaf) else None
         self.events.append(Mix(self.calls.take("round"), getattr(x, "operator", None), verb, leaf))
         return Blank("mix", x)
@@ -227,7 +233,7 @@ class Recorder:
     def compress(self, x: Any, operator: Compressor) -> Blank:
         """Record a compression."""
         if not isinstance(operator, Compressor):
-            raise TypeError(f"it compresses with {operator!r}: give a compressor, such as peer.compressors.top_k(0.1)")
+            raise Misuse(f"it compresses with {operator!r}: give a compressor, such as peer.compressors.top_k(0.1)")
         check_fields(operator, "compressor")
         self.verbs.add("compress")
         self.calls.take("compression")
@@ -246,9 +252,9 @@ class Recorder:
     def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any], phase: Any = 0) -> Any:
         """Record both branches."""
         if isinstance(period, float):
-            raise TypeError(f"it has a period of {period}: declare it with count(...), and give a whole number")
+            raise Misuse(f"it has a period of {period}: declare it with count(...), and give a whole number")
         if isinstance(period, int) and period < 1:
-            raise TypeError(f"it has a period of {period}: give at least 1")
+            raise Misuse(f"it has a period of {period}: give at least 1")
         if phase:
             self.verbs.add("phase")
         return self._either(Every(period, phase), then, otherwise)
@@ -256,7 +262,7 @@ class Recorder:
     def chance(self, probability: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Record both branches."""
         if isinstance(probability, int | float) and not 0 <= probability <= 1:
-            raise TypeError(f"it has a chance of {probability}: give a probability, in [0, 1]")
+            raise Misuse(f"it has a chance of {probability}: give a probability, in [0, 1]")
         self.verbs.add("chance")
         return self._either(Chance(probability, self.calls.take("coin")), then, otherwise)
 
@@ -271,9 +277,8 @@ class Recorder:
             ends.append(self.slots)
             values.append(value)
         self.events, self.slots = [*before, Either(when, *sides)], max(ends)
-        forms: list[Any] = [jax.tree.structure(value) for value in values]
-        if forms[0] != forms[1]:
-            raise TypeError("the two branches of an every return values of different forms: return the same in both")
+        if not _alike(*values):
+            raise Misuse("the two branches of an every return values of different forms: return the same in both")
         # New placeholders: a vector that one branch returns unchanged may be changed by the other.
         made = ("every", when.period) if isinstance(when, Every) and when.phase == 0 else (type(when).__name__, *when)
         return jax.tree.map(lambda a, b: Blank(*made, a, b) if isinstance(b, Blank) else b, *values)
@@ -419,20 +424,14 @@ def _outline(method: Method, code: str) -> Outline:
             one = {k: Leaf(k) for k in aliases}
             known = [one[aliases[k]] if isinstance(leaf, Blank) else leaf for k, leaf in enumerate(leaves)]
             step, later = recorded(method.step, jax.tree.unflatten(structure, known))
-            form: Any = jax.tree.structure(later)
-            if form != structure:
-                raise TypeError(
-                    "a step returns a state of another form than init: return as many vectors in the same order"
-                )
+            if not _alike(first, later):
+                raise Misuse(_other_form(first, later))
             after = dict(enumerate(jax.tree.leaves(later)))
             before, aliases = aliases, _firsts([(k, id(after.get(n))) for n, k in enumerate(aliases)])
             if aliases == before:
                 break
     except (TypeError, AttributeError) as error:
-        raise ValueError(
-            f"{method.name} does more than +, -, *, / and ** with its vectors, or does it otherwise than a method may: "
-            f"{error}"
-        ) from error
+        raise ValueError(f"{method.name}{_complaint(error)}") from error
     slots = max(1, start.slots, step.slots)
     has_numbers = not all(isinstance(leaf, Blank) for leaf in leaves)
     # What a step does may depend on numbers in its state, and was recorded with their first values only.
@@ -440,6 +439,42 @@ def _outline(method: Method, code: str) -> Outline:
     made = Blank(*leaves, str(structure), *jax.tree.leaves(later), repr(aliases), *more)
     verbs = frozenset(start.verbs | step.verbs)
     return Outline(start.events, step.events, structure, aliases, slots, has_numbers, made.text, code, verbs)
+
+
+def _other_form(first: Any, later: Any) -> str:
+    """What is wrong with the state of a step, whose form differs from that of init."""
+    known = {f"the memory of its {part}": part for part in State._fields[1:] if isinstance(first, State)}
+    pairs = {name: (getattr(first, part), getattr(later, part)) for name, part in known.items()}
+    pairs["the state"] = first, later
+    what, both = next((name, both) for name, both in pairs.items() if not _alike(*both))
+    before, after = (str(jax.tree.structure(one))[len("PyTreeDef(") : -1].replace("*", "vector") for one in both)
+    return f"{what} is {before} after init and {after} after a step: return the same form, vectors in the same order"
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two states, or parts of them, have the same form."""
+    forms: list[Any] = [jax.tree.structure(each) for each in (one, other)]
+    return bool(forms[0] == forms[1])
+
+
+def _complaint(error: TypeError | AttributeError) -> str:
+    """What a method did wrong, to follow its name: a verb that is called otherwise, or more than arithmetic."""
+    said = str(error).partition("\n")[0]
+    call = re.match(rf"{Recorder.__name__}\.(\w+)\(\)", said)
+    if isinstance(error, Misuse):
+        return f": {error}"
+    if call:
+        words = [str(each).partition(":")[0] for each in list(signature(getattr(Net, call[1])).parameters.values())[1:]]
+        return f" calls net.{call[1]} with other arguments than it takes: write net.{call[1]}({', '.join(words)})"
+    if isinstance(error, AttributeError) and isinstance(error.obj, Recorder):
+        return f" uses net.{error.name}: {unknown('verb', error.name, [v for v in vars(Net) if not v.startswith('_')])}"
+    placeholder = rf"(\w+\.)*\b({'|'.join(kind.__name__ for kind in (Blank, Leaf, Squeezed, Product, Scheduled))})\b"
+    if not re.search(placeholder, said):
+        return f" fails in its init or step: {said}"
+    return (
+        f" does more than +, -, *, / and ** with its vectors ({re.sub(placeholder, 'vector', said)}): use "
+        "net.dot(x, y) for inner products and norms; minima, maxima and comparisons are not available"
+    )
 
 
 def definition(method: Method) -> str:

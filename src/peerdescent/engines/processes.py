@@ -1,7 +1,8 @@
 """The engine with one process per node. Vectors are PyTorch tensors, and `mix` sends them to the neighbours.
 
 A process has the data of its own node only, and computes that node's gradients with the problem's oracle. Processes
-exchange vectors: in `mix` with neighbours, and at records with all processes, since metrics need all iterates.
+exchange vectors: in `mix` with neighbours, and at records with all processes, since metrics need all iterates and means
+over nodes. The rest of a state stays in its process.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from peerdescent.compressors import Compressor
 from peerdescent.engines import joining, links
 from peerdescent.engines.channels import Channel
 from peerdescent.engines.contract import Running
+from peerdescent.engines.feeding import refuse
 from peerdescent.engines.vectors import Pool, Vector
 from peerdescent.engines.verbs import Eager
 from peerdescent.keys import node_keys
@@ -112,6 +114,8 @@ class Processes:
         joining.connect()
         links.Links.check(network, dist.get_world_size())
         self.links = links.Links(network, Channel.over("engine"), seed)
+        self.node: int | None = self.links.rank
+        refuse(problem, "engine processes")
         self.method, self.oracle, self.seed, self.dtype = method, problem.oracle, seed, dtype
         self.penalty = problem.penalty
         self.data = cast(problem.part(self.links.rank), dtype)
@@ -119,7 +123,7 @@ class Processes:
 
     def warm_up(self, x0: np.ndarray, points: int) -> None:
         """Compile gradients and the evaluation, without communication."""
-        first = self.method.at(0).init(self._own(x0), Net(self, 0, Alone()))
+        first = self.method.at(0).init(self._vector(x0[self.node]), Net(self, 0, Alone()))
         self.method.at(1).step(first, Net(self, 1, Alone()))
         jax.block_until_ready(_exact(self.oracle, jnp.asarray(x0[:1], self.dtype), self.data))
 
@@ -127,7 +131,7 @@ class Processes:
         """The state after iteration 0."""
         memory = self.links.links.begin(np, self.seed)
         turn = self.links.begin(0, memory=memory)
-        return Running.of(self.method.at(0).init(self._own(x0), Net(self, 0, turn)), memory)
+        return Running.of(self.method.at(0).init(self._vector(x0[self.node]), Net(self, 0, turn)), memory)
 
     def advance(self, state: Any, t: int, until: int) -> Any:
         """One iteration after the other."""
@@ -142,50 +146,48 @@ class Processes:
 
     def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """F (k,) and its gradients (k, p) at points (k, p); each process computes the part of its own node."""
-        values, grads = [], []
-        for point in points:
-            value, grad = _exact(self.oracle, jnp.asarray(point, self.dtype)[None], self.data)
-            total = self.gather(_tensor(jnp.concatenate([value, grad[0]]))).mean(axis=0)
-            values.append(total[0])
-            grads.append(total[1:])
-        return np.array(values), np.array(grads)
+        own = np.empty((len(points), 1 + points.shape[1]))
+        for row, point in zip(own, points, strict=True):
+            row[:1], row[1:] = _exact(self.oracle, jnp.asarray(point, self.dtype)[None], self.data)
+        found = self.mean(own)
+        return found[:, 0], found[:, 1:]
 
-    def gather(self, state: Any) -> Any:
-        """The state of all nodes as the same tree with NumPy arrays (n, ...), in every process.
+    def hold(self, state: Any) -> Any:
+        """A copy of this node's part: vectors (p,), and numbers of the node (1,). Nothing is sent for it."""
 
-        A vector that is in the state twice is sent once.
-        """
-        seen: dict[int, np.ndarray] = {}
+        def copy(leaf: Any) -> Any:
+            own = getattr(leaf, "tensor", leaf)
+            if isinstance(own, torch.Tensor):
+                return np.array(own.cpu().numpy()).reshape(-1)
+            return np.array(own) if np.ndim(own) else own
 
-        def everyone(leaf: Any) -> Any:
-            if not np.ndim(leaf):
-                return leaf
-            if id(leaf) not in seen:
-                known = isinstance(leaf, Vector | torch.Tensor)
-                own = getattr(leaf, "tensor", leaf) if known else torch.tensor(leaf, device=self.links.channel.device)
-                seen[id(leaf)] = self.links.channel.everyone(own).cpu().numpy()
-            return seen[id(leaf)]
+        return jax.tree.map(copy, state)
 
-        return jax.tree.map(everyone, state)
+    def scatter(self, held: Any) -> Any:
+        """This node's part, as new tensors."""
+        own, memory = Running.parts(held)
+        own = jax.tree.map(lambda leaf: self._vector(leaf) if np.ndim(leaf) else leaf, own)
+        return Running.of(own, jax.tree.map(np.array, memory))
 
-    def own(self, gathered: Any) -> Any:
-        """The part of this node."""
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[self.links.rank] if np.ndim(leaf) else leaf, gathered)
+    def gather(self, array: np.ndarray) -> np.ndarray:
+        """The arrays of all processes (n, ...), in every process."""
+        channel = self.links.channel
+        return channel.everyone(torch.tensor(array, device=channel.device)).cpu().numpy()
 
-    def join(self, own: Any) -> Any:
-        """The parts of all nodes, in every process."""
-        return self.gather(own)
+    def mean(self, held: np.ndarray) -> np.ndarray:
+        """The mean over nodes in float64. Each process computes one part of it, and sends that part to all others."""
+        channel = self.links.channel
+        padded = np.pad(held.ravel().astype(float), (0, -held.size % channel.world)).reshape(channel.world, -1)
+        parts = torch.from_numpy(padded).to(channel.device)
+        heard = channel.exchange({rank: parts[rank] for rank in channel.others}, channel.others, parts[0], "mean")
+        heard[channel.rank] = parts[channel.rank]
+        own = torch.stack([heard[rank] for rank in range(channel.world)]).mean(dim=0)
+        return channel.everyone(own, "mean").cpu().numpy().ravel()[: held.size].reshape(held.shape)
 
-    def scatter(self, gathered: Any) -> Any:
-        """This node's part of a gathered state, as new tensors."""
-        own, memory = Running.parts(gathered)
-        own = jax.tree.map(lambda leaf: self._own(leaf) if np.ndim(leaf) else leaf, own)
-        return Running.of(own, jax.tree.map(lambda known: np.array(known[self.links.rank]), memory))
-
-    def _own(self, all_nodes: np.ndarray) -> Any:
-        """This node's part: a vector (p,), or fewer numbers as a tensor."""
-        own = torch.tensor(all_nodes[self.links.rank], device=self.links.channel.device)
-        return self.pool.own(own) if own.numel() == self.pool.size else own
+    def _vector(self, own: np.ndarray) -> Any:
+        """A vector (p,) of this node, or fewer numbers as a tensor."""
+        copy = torch.tensor(own, device=self.links.channel.device)
+        return self.pool.own(copy) if copy.numel() == self.pool.size else copy
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

@@ -21,10 +21,12 @@ class Entry(NamedTuple):
     """A package that it needs and that the default installation does not have."""
     example: str = ""
     """How it is started, if not as the others are; `{}` is the command."""
+    together: bool = False
+    """Whether several seeds can run at once."""
 
 
 ENGINES = {
-    "stacked": Entry("all nodes in one array, compiled; simulation on CPU or GPU", "stacked", "Stacked"),
+    "stacked": Entry("all nodes in one array, compiled; simulation on CPU or GPU", "stacked", "Stacked", together=True),
     "debug": Entry(
         "a Python loop over nodes, no compilation; names node, step and stage of an error", "debug", "Debug"
     ),

@@ -30,6 +30,7 @@ from peerdescent.engines import mixing
 from peerdescent.engines.colouring import Message, colours
 from peerdescent.engines.compiled import cuts_of
 from peerdescent.engines.contract import Running
+from peerdescent.engines.feeding import refuse
 from peerdescent.engines.meeting import in_time, is_loopback, seconds
 from peerdescent.engines.mixing import (
     AXIS,
@@ -239,6 +240,7 @@ class Sharded(Stacked):
 
     def place(self, problem: Problem, network: Network, dtype: Any) -> tuple[Any, Any]:
         """The data and weights, on each device those of its own nodes."""
+        refuse(problem, "engine sharded")
         devices = _devices(problem.nodes)
         self.mesh = Mesh(np.array(devices), (AXIS,))
         weights = permuted(network, len(devices), dtype)
@@ -248,17 +250,23 @@ class Sharded(Stacked):
         """The state after iteration 0."""
         return super().start(self._put(x0, FIRST))
 
-    def gather(self, state: Any) -> Any:
+    def hold(self, state: Any) -> Any:
         """A copy of the state of all nodes in NumPy arrays (n, p), in every process."""
         if jax.process_count() == 1:
-            return super().gather(state)
+            return super().hold(state)
         own, memory = Running.parts(state)
         known = jax.tree.map(lambda a: np.asarray(a.addressable_data(0)), memory)
         return Running.of(multihost_utils.process_allgather(own, tiled=True), known)
 
-    def scatter(self, gathered: Any) -> Any:
-        """A copy of a gathered state, with each node's part on its device."""
-        return self._put_all(gathered, cuts_of(gathered))
+    def scatter(self, held: Any) -> Any:
+        """A copy of a state, with each node's part on its device."""
+        return self._put_all(held, cuts_of(held))
+
+    def gather(self, array: np.ndarray) -> np.ndarray:
+        """The arrays of all processes, concatenated."""
+        if jax.process_count() == 1:
+            return array
+        return np.asarray(multihost_utils.process_allgather(array, tiled=True))
 
     def _put_all(self, tree: Any, cuts: Any) -> Any:
         """Each part of a tree by its own sharding."""

@@ -11,22 +11,25 @@ import numpy as np
 from jax.sharding import Mesh
 
 from peerdescent.engines.compiled import Loop, evaluate
+from peerdescent.engines.feeding import Feed
 from peerdescent.engines.mixing import in_sums, weights_of
 from peerdescent.engines.outline import outline
 from peerdescent.engines.parts import IN_PARTS_FROM
 from peerdescent.engines.program import Program, number
+from peerdescent.errors import StreamEnded
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem, cast
 
 
 class Stacked(Loop):
-    """The engine `stacked`."""
+    """The engine `stacked`. With an array of seeds, they are the first axis of everything in its states."""
 
     packages: ClassVar[tuple[str, ...]] = ("jax",)
+    node: int | None = None
     mesh: Mesh | None = None
 
-    def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
+    def __init__(self, method: Method, problem: Problem, network: Network, seed: Any, dtype: Any) -> None:
         does = outline(method)
         # Compressors, penalties, faults of messages and numbers in a state need a vector as one array.
         whole = does.has_numbers or "compress" in does.verbs or problem.penalty or not network.is_known
@@ -44,7 +47,8 @@ class Stacked(Loop):
             mesh=self.mesh,
         )
         numbers = {name: number(value, dtype) for name, value in method.numbers.items()}
-        super().__init__(program, method, problem, numbers, data, weights, jnp.uint32(seed))
+        feed = None if problem.streams is None else Feed(method, problem, dtype)
+        super().__init__(program, method, problem, numbers, data, weights, jnp.asarray(seed, jnp.uint32), feed)
 
     def place(self, problem: Problem, network: Network, dtype: Any) -> tuple[Any, Any]:
         """The data and the weights, on the device."""
@@ -58,7 +62,11 @@ class Stacked(Loop):
     def advance(self, state: Any, t: int, until: int) -> Any:
         """The state after iterations t, ..., until - 1. Consumes `state`."""
         while t < until:
-            state, t = self.some(state, t, until)
+            try:
+                state, t = self.some(state, t, until)
+            except StreamEnded as error:
+                error.step, error.state = t, state
+                raise
         return jax.block_until_ready(state)
 
     def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -66,19 +74,22 @@ class Stacked(Loop):
         values, grads = evaluate(self.program.oracle, self.mesh, points, self.data)
         return np.asarray(values), np.asarray(grads)
 
-    def gather(self, state: Any) -> Any:
+    def hold(self, state: Any) -> Any:
         """A copy of the state in NumPy arrays (n, p)."""
         return jax.tree.map(np.array, state)
 
-    def own(self, gathered: Any) -> Any:
-        """All of it."""
-        return gathered
-
-    join = own
-
-    def scatter(self, gathered: Any) -> Any:
+    def scatter(self, held: Any) -> Any:
         """A copy on the device; a copy, since `advance` consumes the state."""
-        return jax.tree.map(jnp.array, gathered)
+        return jax.tree.map(jnp.array, held)
+
+    def gather(self, array: np.ndarray) -> np.ndarray:
+        """The array: there is one process."""
+        return array
+
+    def mean(self, held: np.ndarray) -> np.ndarray:
+        """The mean over nodes in float64."""
+        found: np.ndarray = held.mean(axis=0, dtype=float)
+        return found
 
 
 _PLACED: weakref.WeakKeyDictionary[Problem, dict[str, Any]] = weakref.WeakKeyDictionary()

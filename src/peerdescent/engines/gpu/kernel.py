@@ -35,8 +35,10 @@ from peerdescent.engines.outline import Leaf, outline, recorded
 from peerdescent.keys import node_keys
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
+from peerdescent.problems.linear_models import LinearModel, model_of
+from peerdescent.problems.losses import Logistic
 from peerdescent.problems.problem import Problem
-from peerdescent.problems.regression import Logistic, Nonzeros
+from peerdescent.problems.rows import Nonzeros
 
 MOST_NODES, MOST_COLUMNS = 64, 1024
 """Beyond these the plain program is faster: a tile does not fit into registers, or a vector takes many tiles."""
@@ -53,7 +55,9 @@ Between launches, progress is reported, the state can be stored, and an interrup
 def supports(method: Method, problem: Problem, network: Network, dtype: Any) -> bool:
     """Whether the kernel can run the method: a linear model of moderate size, and gradients at vectors of the state."""
     fits = problem.nodes <= MOST_NODES and problem.dimension <= MOST_COLUMNS and network.is_plain and network.is_static
-    dense = isinstance(problem.oracle, Logistic) and not isinstance(problem.data.rows, Nonzeros)
+    model = model_of(problem)
+    known = model is not None and isinstance(model.loss, Logistic) and not model.intercept
+    dense = known and not isinstance(problem.data.rows, Nonzeros)
     if not (fits and dense and dtype == np.float32 and method.parts) or method.schedules:
         return False
     # Sizes are data in the kernel, so it cannot run a method that uses them for anything but samples.
@@ -70,7 +74,7 @@ class Shape(NamedTuple):
     """What determines the compiled kernel, besides the shapes of its arguments."""
 
     method: Method
-    oracle: Logistic
+    model: LinearModel
     structure: Any
     aliases: tuple[int, ...]
     calls: tuple[int, ...]
@@ -100,7 +104,7 @@ def _launch(
         keys = {call: ints[c, 2 + k].astype(jnp.uint32) for k, call in enumerate(shape.calls)}
         by_leaf = [outs[distinct.index(alias)] for alias in shape.aliases]
         world = World(
-            rows, weights[...], size, strength[...], scratch, by_leaf, keys, shape.oracle, shape.nodes, shape.held,
+            rows, weights[...], size, strength[...], scratch, by_leaf, keys, shape.model, shape.nodes, shape.held,
             (lambda: None) if shape.interpreted else triton.debug_barrier,
         )  # fmt: skip
         act = method.init if start else method.step
@@ -196,7 +200,7 @@ class Kernel(Fleet):
         rows = jnp.zeros((n, m, width), dtype).at[:, :, :p].set(self.data.rows).reshape(n * m, width)
         weights = jnp.zeros((tall, tall), dtype).at[:n, :n].set(jnp.asarray(network.W, dtype))
         size = jnp.ones(tall, jnp.int32).at[:n].set(self.data.size)
-        strength = jnp.zeros(tall, dtype).at[:n].set(self.data.numbers)
+        strength = jnp.zeros(tall, dtype).at[:n].set(self.data.numbers.strength)
         self.common = rows, weights, (size, strength)
         # The named methods need at most five vectors of state and three of gradients.
         memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 1 << 33)
@@ -246,10 +250,10 @@ class Kernel(Fleet):
         method = members[0].method
         does = outline(method)
         calls = tuple(sorted({g.sample.call for g in does.gradients if g.sample}))
-        assert isinstance(self.problem.oracle, Logistic)
-        n, p = self.problem.nodes, self.problem.dimension
+        n, p, model = self.problem.nodes, self.problem.dimension, model_of(self.problem)
+        assert model is not None
         shape = Shape(
-            _pattern(method), self.problem.oracle, does.structure, does.aliases, calls, does.slots, n,
+            _pattern(method), model, does.structure, does.aliases, calls, does.slots, n,
             self.problem.data.rows.shape[1], jax.default_backend() == "cpu",
         )  # fmt: skip
         names = _names(shape.method)

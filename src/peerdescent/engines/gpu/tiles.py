@@ -13,7 +13,7 @@ from jax.experimental import pallas as pl
 
 from peerdescent.engines.outline import Either, Gradient, flat
 from peerdescent.keys import scaled
-from peerdescent.problems.regression import Logistic
+from peerdescent.problems.linear_models import LinearModel
 from peerdescent.threefry import words
 
 WHOLE = 128
@@ -42,7 +42,7 @@ class World(NamedTuple):
     """The state, (1, nodes, columns) each."""
     keys: dict[int, jax.Array]
     """The first word of a node's key minus the node's number, by call."""
-    oracle: Logistic
+    model: LinearModel
     nodes: int
     held: int
     barrier: Callable[[], None]
@@ -154,7 +154,7 @@ def _drawn(world: World, t: jax.Array, sample: Any) -> Rows:
         return start + scaled(words(first, second, jnp.full((world.tall,), j.astype(jnp.uint32))), size)
 
     def slope(j: jax.Array, margin: jax.Array) -> jax.Array:
-        return jnp.where(j < own, world.oracle.slope(margin) * share, 0.0)
+        return jnp.where(j < own, world.model.loss.slope(margin) * share, 0.0)
 
     return Rows(world.held if exact else sample.batch, row, slope)
 
@@ -226,9 +226,9 @@ class Net:
         world, slot = self.world, self.slot
         self.slot += 1
         found = self.found[slot] if self.found else world.scratch[0, slot, :, columns(world, self.block)]
-        if world.oracle.regulariser is None:
+        if world.model.regulariser is None:
             return found
-        return found + world.strength[:, None] * world.oracle.regulariser(x)[1]
+        return found + world.strength[:, None] * world.model.regulariser(x)[1]
 
     def mix(self, x: jax.Array) -> jax.Array:
         """W x, in full float32 precision."""
