@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 import tomli_w
 
@@ -26,6 +26,20 @@ from peerdescent.errors import require, unknown
 
 EPOCHS = 30.0
 """The default length of a run, when neither epochs nor steps are given."""
+PROBLEMS: dict[str, Literal["binary", "classes", "real"] | None] = {
+    "logistic": "binary",
+    "svm": "binary",
+    "softmax": "classes",
+    "perceptron": "classes",
+    "linear": "real",
+    "robust": "real",
+    "pca": None,
+}
+"""The problems by name, and the labels that each of them is for."""
+REGULARISED = ("logistic", "svm", "softmax", "linear", "robust")
+"""The problems with a regulariser and an intercept."""
+SEEDS = 5
+"""How many seeds methods are compared with by default."""
 _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Path: "text"}
 
 
@@ -46,12 +60,17 @@ def _option(
 
 
 def label(text: str) -> int | str:
-    """A class, or a column: a whole number, or a name.
+    """A class: a whole number, or a name.
 
     >>> label("3"), label(" odd ")
     (3, 'odd')
     """
     return int(text) if re.fullmatch(r"\s*[-+]?\d+\s*", text) else text.strip()
+
+
+def column(text: str) -> int | str:
+    """A column of a table: its number, or its name."""
+    return label(text)
 
 
 def labels(text: str) -> tuple[int | str, ...]:
@@ -77,26 +96,39 @@ class Options:
         None, "Data", "Classes counted as +1, as in 1,3,5.", shown="the set's own", parser=labels
     )
     target: int | str | None = _option(
-        None, "Data", "Label column of a CSV, by name or number.", shown="the last", parser=label
+        None, "Data", "Label column of a CSV, by name or number.", shown="the last", parser=column
     )
     header: bool | None = _option(None, "Data", "Whether the first line of a CSV has names.", shown="if it has text")
+    index: int | str | None = _option(None, "Data", "Column of a CSV that is no feature.", parser=column)
+    scale: bool | None = _option(None, "Data", "Scale columns to \\[0, 1].", shown="the set's own")
+    normalise: bool | None = _option(None, "Data", "Scale rows to norm 1.", shown="yes, but for a file's real targets")
     partition: str = _option(
         "uniform",
         "Data",
-        "How nodes share the rows: evenly, skewed or sorted.",
-        choices=("uniform", "dirichlet", "label"),
+        "How nodes share the rows:",
+        choices=("uniform", "label", "shards", "classes", "dirichlet", "quantity"),
     )
-    concentration: float | None = _option(None, "Data", "Of the Dirichlet: small is skewed.", shown="0.5")
+    concentration: float | None = _option(None, "Data", "Of dirichlet and quantity: small is skewed.", shown="0.5")
+    each: int | None = _option(None, "Data", "Shards or classes a node.", least=1, shown="2")
+    groups: int | str | None = _option(None, "Data", "Column of a CSV whose values are the nodes.", parser=column)
     data_seed: int | None = _option(
         None, "Data", "For rows and partition alone.", least=0, most=2**32 - 1, shown="the seed"
     )
-    strength: float = _option(1e-4, "Problem", "Weight of the regulariser.", least=0)
-    regulariser: str = _option("nonconvex", "Problem", "The paper's, or another.", choices=("nonconvex", "l2", "none"))
+    problem: str = _option("logistic", "Problem", "What is minimised:", choices=tuple(PROBLEMS))
+    strength: float | None = _option(None, "Problem", "Weight of the regulariser.", least=0, shown="the problem's own")
+    regulariser: str | None = _option(
+        None,
+        "Problem",
+        "The paper's, or another.",
+        choices=("nonconvex", "l2", "none"),
+        shown="the problem's own",
+    )
+    intercept: bool = _option(False, "Problem", "Add a constant to the model.")
     topology: str = _option("exponential", "Network", "See `list topologies`.")
     weights: str | None = _option(
         None, "Network", "Weight rule.", choices=("lazy", "metropolis", "equal", "push-pull"), shown="the network's own"
     )
-    nodes: int = _option(20, "Network", "Number of nodes.", least=1)
+    nodes: int | None = _option(20, "Network", "Number of nodes.", least=1)
     fault: tuple[str, ...] | None = _option(
         None, "Network", "What goes wrong, as in drop=0.1; may be repeated. See `list faults`."
     )
@@ -107,6 +139,10 @@ class Options:
     )
     steps: int | None = _option(None, "Run", "Length in iterations, instead of epochs.", least=1, most=2**31 - 1)
     seed: int = _option(0, "Run", "For rows, partition and samples.", least=0, most=2**32 - 1)
+    seeds: int | None = _option(
+        None, "Comparison", "How many seeds, from --seed on.", least=1, most=10**4, shown=f"{SEEDS}"
+    )
+    defaults: bool = _option(False, "Comparison", "Do not tune parameters that are not given.")
     engine: str = _option(registry.DEFAULT, "Run", "See `list engines`.", choices=tuple(registry.ENGINES))
     precision: int = _option(32, "Run", "Bits of a number.", choices=(32, 64))
     record: int = _option(100, "Run", "Number of points recorded.", least=1, most=10**6)
@@ -196,7 +232,7 @@ def _typed(name: str, value: Any, shown: str) -> Any:
         good = isinstance(words, list) and all(isinstance(item, str) for item in words)
         require(good, f'{shown}: must be a list of texts, as in ["drop=0.1", "noise=0.01"]')
         return tuple(words)
-    if name in ("positive", "target"):
+    if name in ("positive", "target", "index", "groups"):
         if name == "positive" and isinstance(value, str):
             return labels(value)
         given = value if isinstance(value, list) and name == "positive" else [value]
@@ -226,33 +262,69 @@ def settle(file: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
     values = {**file, **given}
     if not lengths & values.keys():
         values["epochs"] = EPOCHS
+    if "groups" in values:
+        values.setdefault("nodes", None)  # they follow from the data
     return Options(**values)
 
 
-def build(options: Options, node: int | None = None) -> tuple[problems.Problem, networks.Network]:
-    """The problem and the network that the options describe. With `node`, the problem has only that node's data."""
+def build(
+    options: Options, node: int | None = None, note: Callable[[str], None] = lambda text: None
+) -> tuple[problems.Problem, networks.Network]:
+    """The problem and the network that the options describe. With `node`, the problem has only that node's data.
+
+    `note` is told what was done to a file.
+    """
+    partition = partition_of(options)
+    network = network_of(options, partition.nodes)
+    held = partition if node is None else partition.only(node)
+    given = {"strength": options.strength, "regulariser": options.regulariser, "intercept": options.intercept or None}
+    given = {name: value for name, value in given.items() if value is not None}
+    for name, value in given.items() if options.problem not in REGULARISED else ():
+        raise ValueError(f"{name}={value!r} has no meaning with problem={options.problem!r}: leave it out")
+    problem: problems.Problem = getattr(problems, options.problem)(held, **given)
+    for text in partition.dataset.notes:
+        note(f"{partition.dataset.name}: {text}")
+    if node is None:
+        return problem, network
+    return replace(problem, nodes=partition.nodes, sizes=partition.sizes, held=node), network
+
+
+def partition_of(options: Options) -> datasets.Partition:
+    """The data that the options describe, shared over the nodes."""
     seed = options.seed if options.data_seed is None else options.data_seed
+    kind = PROBLEMS[options.problem]
+    if options.positive is not None:
+        two = kind == "binary" or options.problem not in REGULARISED
+        shown = list(options.positive)
+        require(two, f"positive={shown} has no meaning with problem={options.problem!r}: leave one of them out")
+        kind = "binary"
     data = datasets.load(
         options.data,
         data_dir=options.data_dir,
         rows=options.rows,
         seed=seed,
+        normalise=options.normalise,
+        scale=options.scale,
+        labels=kind,
         positive=options.positive,
-        target=-1 if options.target is None else options.target,
+        target=options.target,
         header=options.header,
+        index=options.index,
+        groups=options.groups,
     )
-    partition = data.partition(options.nodes, by=options.partition, seed=seed, concentration=options.concentration)
-    network = network_of(options)
-    if node is None:
-        return problems.logistic(partition, options.strength, options.regulariser), network
-    own = problems.logistic(partition.only(node), options.strength, options.regulariser)
-    return replace(own, nodes=partition.nodes, sizes=partition.sizes, held=node), network
+    by = options.partition
+    if options.groups is not None:
+        require(by == "uniform", f"partition={by!r} has no meaning with groups=, which are the nodes: leave one out")
+        by = next(iter(data.groups))
+    return data.partition(options.nodes, by, seed, concentration=options.concentration, each=options.each)
 
 
-def network_of(options: Options) -> networks.Network:
-    """The network that the options describe."""
+def network_of(options: Options, nodes: int | None = None) -> networks.Network:
+    """The network that the options describe, with another number of nodes if that is given."""
+    count = options.nodes if nodes is None else nodes
+    assert count is not None  # only data with groups have no number of nodes of their own
     return networks.described(
-        options.topology, options.nodes, options.weights, options.fault or (), options.rounds, options.accelerate
+        options.topology, count, options.weights, options.fault or (), options.rounds, options.accelerate
     )
 
 
@@ -262,15 +334,17 @@ def clock(options: Options) -> runs.Clock | None:
 
 
 def text(options: Options, **methods: str | list[str]) -> str:
-    """The options as TOML, so that `--config` repeats the run. Options about output are left out.
+    """The options as TOML, so that `--config` repeats the run. Options that are not about it are left out.
 
     >>> print(text(Options(nodes=8), method="dsgd").splitlines()[0])
     method = "dsgd"
     """
     values: dict[str, Any] = dict(methods)
-    for each in fields(Options):
-        value = getattr(options, each.name)
-        if value is not None and each.metadata["panel"] != "Output":
+    # Groups are the nodes, and no other partition of the rows is made.
+    unused = {"partition"} if options.groups is not None else set()
+    for each in (one for one in fields(Options) if one.name not in unused):
+        value, panel = getattr(options, each.name), each.metadata["panel"]
+        if value is not None and panel != "Output" and (panel != "Comparison" or "methods" in methods):
             plain = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
             values[each.name.replace("_", "-")] = plain
     return tomli_w.dumps(values)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from peerdescent.runs.bands import HORIZONTAL, VERTICAL, add_gap, band, quantities
+from peerdescent.runs.bands import HORIZONTAL, VERTICAL, add_gap, at_records, band, quantities
 from peerdescent.runs.metrics import METRICS, NONZEROS, Metric
 
 
@@ -27,11 +27,26 @@ def test_other_points_are_interpolated_as_far_as_all_go():
     assert found.values.tolist() == [[3, 2, 1], [6, 4.5, 3]]
 
 
+def test_at_records_nothing_is_interpolated():
+    found = at_records([table([0, 2, 4], [4, np.inf, 0]), table([1, 4], [6, 3])], "epoch", "loss")
+    assert found.x.tolist() == [0, 1, 2, 4]
+    np.testing.assert_array_equal(found.values, [[4, np.nan, np.nan, 0], [np.nan, 6, np.nan, 3]])
+    np.testing.assert_array_equal(found.mean, [np.nan, np.nan, np.nan, 1.5])
+
+
 def test_one_run_has_no_deviation():
     found = band([table([0, 1], [4, 2])], "epoch", "loss")
     assert found.deviation.tolist() == [0, 0]
     assert found.low is not found.high
     assert found.low.tolist() == found.high.tolist() == [4, 2]
+
+
+def test_edges_are_a_deviation_within_the_range_or_the_range():
+    found = band([table([0, 1], y) for y in ([1, 0], [2, 0], [3, 0], [6, 4])], "epoch", "loss")
+    (low, high), deviation = found.edges(log=False), np.std([[1, 2, 3, 6], [0, 0, 0, 4]], axis=1, ddof=1)
+    assert low.tolist() == pytest.approx([max(3 - deviation[0], 1), 0]), "no value is below 0"
+    assert high.tolist() == pytest.approx([3 + deviation[0], 1 + deviation[1]])
+    assert [edge.tolist() for edge in found.edges(log=True)] == [[1, 0], [6, 4]]
 
 
 def test_what_is_not_finite_has_no_value():

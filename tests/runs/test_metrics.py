@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 import peerdescent as peer
 from conftest import PROBLEMS, small_logistic, small_loss
 from peerdescent.runs.metrics import METRICS, Cost
-from small import compilations
+from small import compilations, some
 
 RING = peer.Network(peer.topology.ring(6))
 GT = peer.methods.gt_hsgd(alpha=0.5, beta=0.1)
@@ -22,8 +22,9 @@ def largest(x_mean, x, problem):
     return np.abs(x_mean).max() + 0 * x.sum() + 0 * problem.nodes
 
 
-@pytest.mark.parametrize("engine", ["stacked", "debug"])
-@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize(
+    ("engine", "kind"), some([(engine, kind) for kind in PROBLEMS for engine in ("stacked", "debug")], 3)
+)
 def test_the_columns_are_what_the_definitions_say(engine, kind):
     """The definitions are written out here, with the iterates and the problem's own float64 functions."""
     problem = PROBLEMS[kind]()

@@ -26,6 +26,7 @@ from small import (
     small_logistic,
     small_quadratic,
     small_streaming,
+    some,
     states,
 )
 
@@ -63,11 +64,13 @@ def test_tracking_error_is_seen_when_the_tracker_is_broken():
 
     from peerdescent.methods.contract import State
     from peerdescent.methods.fusions import tracking
-    from peerdescent.runs.metrics import _tracking
+    from peerdescent.runs.metrics import _tracking, untracked
 
     _, memory = tracking(0.1).init(np.ones((3, 2)), np.ones((3, 2)), Leaky())
-    assert _tracking(SimpleNamespace(state=State(None, (), memory))) == pytest.approx(0.1 * np.sqrt(2))
-    assert np.isnan(_tracking(SimpleNamespace(state=State(None, (), ()))))
+    drift = untracked(State(None, (), memory)).mean(axis=0)
+    assert _tracking(SimpleNamespace(drift=drift)) == pytest.approx(0.1 * np.sqrt(2))
+    assert untracked(State(None, (), ())) is None
+    assert np.isnan(_tracking(SimpleNamespace(drift=None)))
 
 
 def test_fusions_without_a_tracker_leave_the_column_empty():
@@ -144,7 +147,7 @@ class Counted(NamedTuple):
     k: object
 
 
-@pytest.mark.parametrize("name", peer.methods.METHODS)
+@pytest.mark.parametrize("name", some(peer.methods.METHODS, 20, "gt-hsgd", "choco-sgd"))
 def test_a_second_run_with_other_numbers_compiles_nothing(name):
     problem, network = small_logistic(samples=12), RING
     build = peer.methods.METHODS[name].build
@@ -335,12 +338,15 @@ GOOD = {"steps": 5}
         ({**GOOD, "precision": 16}, "precision = 16: must be 32, 64 or 'tf32'"),
         ({**GOOD, "seed": -1}, "seed = -1: must be a whole number of at least 0"),
         ({**GOOD, "engine": "stakced"}, "unknown engine 'stakced': did you mean 'stacked'"),
+        ({**GOOD, "x0": "a"}, r"x0 = 'a' is no array of numbers: give one of shape \(5,\) or \(6, 5\)"),
         ({**GOOD, "x0": np.zeros(4)}, r"x0 has shape \(4,\): must be \(5,\), or \(6, 5\)"),
         ({**GOOD, "x0": np.full(5, np.nan)}, "x0 has values that are not finite"),
         ({**GOOD, "record": 0}, "record = 0: must be a whole number of at least 1"),
         ({**GOOD, "record": "log"}, "record = 'log': must be a number of points, a Grid, or a list of steps"),
         ({**GOOD, "record": 2.5}, "record = 2.5: must be a number of points, a Grid, or a list of steps"),
         ({**GOOD, "seed": 1.5}, "seed = 1.5: must be a whole number"),
+        ({**GOOD, "seeds": 3}, r"seeds=3: run has seed= instead, where seed=3 is seed 3 alone, and seed=range\(3\)"),
+        ({"step": 5}, "unknown argument of run 'step': did you mean 'steps'"),
         ({"steps": True}, "steps = True: must be a whole number"),
         ({"epochs": "3"}, "epochs = 3: must be positive and finite"),
         ({**GOOD, "record": [6]}, r"record has steps 6..6: must lie in 0..5"),
@@ -349,6 +355,18 @@ GOOD = {"steps": 5}
 def test_bad_runs_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         peer.run(GT_HSGD, small_quadratic(), RING, **options)
+
+
+def test_a_method_may_be_text_or_a_function():
+    problem = small_quadratic()
+    for given in ("gt-dsgd[alpha=0.1]", peer.methods.gt_dsgd):
+        trace = peer.run(given, problem, RING, steps=5)
+        assert trace.identity.method == str(peer.methods.gt_dsgd(alpha=0.1))
+    assert np.array_equal(trace.x, peer.run(peer.methods.gt_dsgd(alpha=0.1), problem, RING, steps=5).x)
+    with pytest.raises(ValueError, match="unknown method 'gt-dsg': did you mean 'gt-dsgd'"):
+        peer.run("gt-dsg", problem, RING, steps=5)
+    with pytest.raises(ValueError, match="method is a int: give a Method"):
+        peer.run(3, problem, RING, steps=5)
 
 
 def test_combinations_that_cannot_work_are_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -90,6 +91,9 @@ def test_run_folder(tmp_path):
     assert np.array_equal(loaded.x, trace.x)
     assert loaded.identity == trace.identity
     pd.testing.assert_frame_equal(loaded.table, trace.table, check_exact=True)
+    assert np.array_equal(loaded.x_mean, trace.x.mean(axis=0))
+    with pytest.raises(ValueError, match="a checkpoint of the process of node 2, without iterates: continue the run"):
+        replace(trace, x=trace.x[:0], node=2).x_mean  # noqa: B018
 
 
 def test_a_run_with_numpy_numbers_can_be_saved(tmp_path):

@@ -25,6 +25,7 @@ def divided(tmp_path_factory):
     return out, comparison.zoo("digits", "tiny", out, methods=SOME[:1], progress=False)
 
 
+@pytest.mark.long
 def test_methods_of_earlier_calls_are_kept(divided):
     out, second = divided
     assert list(second.traces) == ["dsgd"]

@@ -121,6 +121,7 @@ def test_the_graphs_are_those_of_the_published_table():
 
 
 @pytest.mark.parametrize("what", ["speedup", "topology"])
+@pytest.mark.long
 def test_tables_and_figures_are_written(what, folders):
     for name in (f"{what}.csv", "gaps.csv", "gaps.json", f"{what}.pdf"):
         assert (folders[what] / name).stat().st_size > 0

@@ -58,6 +58,7 @@ def _no_network(*_):
 
 
 @pytest.mark.skipif(not DATA, reason="PEERDESCENT_DATA is not set: no files of the named sets here")
+@pytest.mark.long
 def test_table2_of_what_is_there():
     table = paper.table2(DATA).set_index("data")
     for name in ("a9a", "covertype"):
@@ -122,6 +123,7 @@ def test_a_heat_map_has_the_step_size_and_the_first_other_parameter_that_varies(
     assert paper._axes("gt-hsgd", tuned) == ("alpha", "initial_batch")
 
 
+@pytest.mark.long
 def test_figure2_uses_one_set_of_parameters_on_four_graphs(tmp_path):
     command("reproduce", "figure2", "--data", "digits", "--scale", "tiny", "--out", str(tmp_path))
     lines = ["ring, λ = 0.98", "exponential, λ = 0.75", "directed-exponential, λ = 0.67", "complete, λ = 0.00"]
@@ -137,6 +139,7 @@ BEYOND = set(list(peer.methods.METHODS)[8:])
 """Named methods that the paper does not have."""
 
 
+@pytest.mark.long
 def test_heterogeneity_has_all_methods_on_three_partitions(tmp_path, monkeypatch):
     assert {selector.partition("[")[0] for selector in paper.EVERYONE.values()} == set(peer.methods.METHODS) - BEYOND
     # One method is enough to see the rest of it; its programs are those of figure 1.

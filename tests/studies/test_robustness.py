@@ -32,6 +32,7 @@ def test_faults(tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(again["4 bits"].table, done["4 bits"].table)
 
 
+@pytest.mark.long
 def test_clock(tmp_path, monkeypatch):
     monkeypatch.setattr(faults, "BATCHES", (8,))
     study = faults.latency("digits", "tiny", tmp_path / "c", progress=False)

@@ -178,6 +178,7 @@ def test_a_part_on_other_data_is_refused(compressed, monkeypatch):
         zoo.compression("synthetic-4000x8", "tiny", compressed, methods=["gt-dsgd"], progress=False)
 
 
+@pytest.mark.long
 def test_local_has_a_line_for_each_frequency(tmp_path, monkeypatch):
     monkeypatch.setattr(zoo, "SPLITS", {"label": {"partition": "label"}})
     methods = ["dsgd", "gt-dsgd", "led", "proxskip"]
@@ -205,6 +206,7 @@ def test_local_has_a_line_for_each_frequency(tmp_path, monkeypatch):
     assert colours(tmp_path / "label.png") > 20
 
 
+@pytest.mark.long
 def test_composite_measures_the_proximal_mapping_and_zeros(tmp_path):
     lines = ["proxgt", "deepstorm"]
     found = zoo.composite(DATA, "tiny", tmp_path, methods=lines, progress=False)["l1"]
@@ -227,6 +229,7 @@ def test_composite_measures_the_proximal_mapping_and_zeros(tmp_path):
     assert colours(tmp_path / "l1.png") > 20
 
 
+@pytest.mark.long
 def test_heavy_tails_are_tuned_by_the_mean_gradient_norm_of_five_seeds(tmp_path, monkeypatch):
     monkeypatch.setattr(zoo, "NOISES", {"t 1.5": 1.5})
     monkeypatch.setattr(zoo, "STEP_SIZES", (0.01, 0.1, 0.5))

@@ -16,7 +16,7 @@ from peerdescent.engines.gpu import kernel
 from peerdescent.report import findings
 from peerdescent.runs import pace, store
 from peerdescent.sweeps import best, sweeping
-from small import PROBLEMS, Spy, small_logistic
+from small import PROBLEMS, Spy, small_logistic, some
 
 RING = peer.Network(peer.topology.ring(6))
 
@@ -228,11 +228,13 @@ class Killed(BaseException):
     """What ends a sweep at once, as a kill would."""
 
 
-@pytest.mark.parametrize("program", [fleet.Fleet, kernel.Kernel])
-@pytest.mark.parametrize("kind", ["killed", "interrupted"])
+PROGRAMS = [(kind, program) for kind in ("killed", "interrupted") for program in (fleet.Fleet, kernel.Kernel)]
+
+
+@pytest.mark.parametrize(("kind", "program"), some(PROGRAMS, 3))
 def test_a_piece_goes_on_from_where_it_was(kind, program, tmp_path, monkeypatch):
     """Some members have diverged and some marks are behind when it ends; what comes after is bit for bit the same."""
-    monkeypatch.setattr(sweeping, "_cores", lambda: 1)
+    monkeypatch.setattr(sweeping, "cores", lambda: 1)
     monkeypatch.setattr(compiled, "_chunk", lambda *_: 16)
     monkeypatch.setattr(sweeping, "fleet_for", program)
     far = 130 if program is fleet.Fleet else 2 * kernel.PARTS + 300  # behind the second of three marks

@@ -115,6 +115,15 @@ def test_fixed_parameters_leave_the_rest_of_the_grid():
     assert len(strict) == 6 * 3 * 2, "step sizes, periods, large batches"
 
 
-def test_a_function_is_not_a_name():
-    with pytest.raises(ValueError, match="method is a function: give a name"):
-        peer.tune(peer.methods.gt_hsgd, small_logistic(), peer.Network(peer.topology.ring(6)), epochs=1)
+def test_functions_are_tuned_as_names_are():
+    def mine(alpha=0.1, scale=3):
+        return peer.compose(peer.estimators.sgd(), peer.fusions.tracking(alpha=alpha * scale))
+
+    options = {"epochs": 1, "seeds": 0}
+    named, given = (peer.tune(one, small_logistic(), RING, **options) for one in ("gt-dsgd", peer.methods.gt_dsgd))
+    assert (given.selector, given.loss) == (named.selector, named.loss)
+    own = peer.tune(mine, small_logistic(), RING, **options)
+    assert own.table["alpha"].tolist() == sorted(set(named.table["alpha"]))
+    assert own.selector == f"mine[alpha={own.best['alpha']}]"
+    with pytest.raises(ValueError, match="method is a int: give a function such as"):
+        peer.tune(3, small_logistic(), RING)

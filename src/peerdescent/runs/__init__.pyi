@@ -1,5 +1,6 @@
 from . import checkpoint as checkpoint
 from . import clocks as clocks
+from . import stop as stop
 from .clocks import Clock as Clock
 from .clocks import clock as clock
 from .loop import run as run
@@ -10,3 +11,4 @@ from .metrics import metric as metric
 from .schedule import Grid as Grid
 from .trace import Status as Status
 from .trace import Trace as Trace
+from .traces import Traces as Traces

@@ -76,6 +76,17 @@ class Band:
         """The sample standard deviation, 0 for one run."""
         return statistics.deviation(self.values) if len(self.values) > 1 else np.zeros(len(self.x))
 
+    def edges(self, log: bool) -> tuple[np.ndarray, np.ndarray]:
+        """The lower and the upper edge of the band around the mean, for all figures, pages and cards.
+
+        On a linear axis they are one deviation to either side, but no further than the smallest and the largest value;
+        on a `log` axis, where a deviation could reach below zero, the smallest and the largest value.
+        """
+        if log:
+            return self.low, self.high
+        mean, deviation = self.mean, self.deviation
+        return np.maximum(mean - deviation, self.low), np.minimum(mean + deviation, self.high)
+
 
 def band(tables: Sequence[pd.DataFrame], x: str, y: str) -> Band:
     """The column `y` of each table at common points of the column `x`.
@@ -100,3 +111,16 @@ def band(tables: Sequence[pd.DataFrame], x: str, y: str) -> Band:
         points = points[(first <= points) & (points <= last)]
         ys = [np.interp(points, *pair) if len(points) else points for pair in zip(xs, ys, strict=True)]
     return Band(points, np.stack(ys))
+
+
+def at_records(tables: Sequence[pd.DataFrame], x: str, y: str) -> Band:
+    """The column `y` of each table at every point of the column `x` that any of them has; NaN where one has no record.
+
+    >>> first, second = pd.DataFrame({"step": [0, 2], "loss": [4, 2]}), pd.DataFrame({"step": [0, 1], "loss": [4, 1]})
+    >>> found = at_records([first, second], "step", "loss")
+    >>> found.x.tolist(), found.mean.tolist()
+    ([0, 1, 2], [4.0, nan, nan])
+    """
+    points = np.unique(np.concatenate([table[x] for table in tables]))
+    rows = [table.set_index(x)[y].reindex(points).to_numpy(float) for table in tables]
+    return Band(points, np.stack([np.where(np.isfinite(row), row, np.nan) for row in rows]))

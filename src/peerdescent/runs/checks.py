@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from peerdescent.compressors import Compressor, check_messages
 from peerdescent.digests import is_library
 from peerdescent.engines.outline import outline
-from peerdescent.errors import check_fields, require, whole
+from peerdescent.errors import check_fields, require, unknown, whole
 from peerdescent.methods.contract import Method
 from peerdescent.methods.named import METHODS
 from peerdescent.networks.network import Network
@@ -63,9 +63,19 @@ def _those(which: Callable[[Method], bool]) -> str:
 
 def check_kinds(problem: Any, network: Any) -> None:
     """Refuse arguments of the wrong type, such as problem and network in the wrong order."""
+    check_is_problem(problem)
+    check_is_network(network)
+
+
+def check_is_problem(problem: Any) -> None:
+    """Refuse what is not a problem."""
     require(
         isinstance(problem, Problem), f"problem is a {type(problem).__name__}: give a Problem, as from peer.problems"
     )
+
+
+def check_is_network(network: Any) -> None:
+    """Refuse what is not a network."""
     require(isinstance(network, Network), f"network is a {type(network).__name__}: give a Network, as Network(graph)")
 
 
@@ -118,11 +128,34 @@ def check_network(method: Method, network: Network) -> None:
     )
 
 
+def check_names(function: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Refuse arguments that a function does not have; many confuse the `seed` of `run` and the `seeds` of `compare`."""
+    for name, value in given.items():
+        if name not in known:
+            require(name not in _MEANT, f"{name}={value!r}: {_MEANT.get(name)}")
+            raise unknown(f"argument of {function}", name, known)
+
+
+_MEANT = {
+    "seeds": "run has seed= instead, where seed=3 is seed 3 alone, and seed=range(3) or a list are several",
+    "seed": "compare has seeds= instead, where seeds=3 are the seeds 0, 1 and 2, and seeds=[3] is seed 3 alone",
+}
+
+
 def check_seed(seed: Any) -> int:
     """The seed as an int."""
     seed = whole("seed", seed, 0)
     require(seed < 2**32, f"seed = {seed}: must lie in 0..2^32 - 1")
     return seed
+
+
+def check_seeds(seed: Any) -> list[int]:
+    """The seeds as ints, of one or of several."""
+    seeds = [check_seed(one) for one in ([seed] if np.ndim(seed) == 0 else seed)]
+    require(bool(seeds), f"seed = {seed}: give one or several of 0..2^32 - 1")
+    for one in seeds:
+        require(seeds.count(one) == 1, f"seed {one} is given twice: leave one out")
+    return seeds
 
 
 def diverged(loss: float, first: float) -> bool:
@@ -160,7 +193,12 @@ def starting_point(x0: Any, problem: Problem, dtype: Any) -> np.ndarray:
     shape = (problem.nodes, problem.dimension)
     if x0 is None:
         x0 = problem.start if problem.start is not None else np.zeros(problem.dimension)
-    x0 = np.asarray(x0, dtype)
+    try:
+        x0 = np.asarray(x0, dtype)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"x0 = {str(x0)[:60]!r} is no array of numbers: give one of shape {shape[1:]} or {shape}"
+        ) from None
     require(
         x0.shape in (shape, shape[1:]), f"x0 has shape {x0.shape}: must be {shape[1:]}, or {shape} for one per node"
     )

@@ -24,7 +24,7 @@ from peerdescent.problems.problem import Problem
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The input of a metric: the iterates, the method's state, values and gradients of F, and the costs so far."""
+    """The input of a metric: the iterates, the drift of trackers, values and gradients of F, and the costs so far."""
 
     problem: Problem
     step: int
@@ -32,8 +32,8 @@ class Snapshot:
     """The iterates (n, p)."""
     x_mean: np.ndarray
     """Their mean (p,)."""
-    state: Any
-    """The method's state, None before iteration 0."""
+    drift: np.ndarray | None
+    """The mean over nodes (p,) of `untracked`; None before iteration 0, and for a fusion without a tracker."""
     values: np.ndarray
     """F (k,), or F + h, at the mean and, if a metric asked for it, at each node's iterate."""
     grads: np.ndarray
@@ -84,6 +84,28 @@ class Metric:
             ) from None
         for attribute in ("label", "title"):
             object.__setattr__(self, attribute, getattr(self, attribute) or self.name)
+
+    def text(self, value: float) -> str:
+        """A value in the metric's format; a dash where there is none.
+
+        >>> METRICS["bytes"].text(1.5e6), METRICS["epoch"].text(float("nan"))
+        ('1.5 MB', '-')
+        """
+        if value != value:
+            return "-"
+        scale, unit = self.unit(value)
+        return f"{value / scale:.3g}{unit}" if self.format == "B" else format(value, self.format)
+
+    def unit(self, value: float) -> tuple[float, str]:
+        """The unit in which a value is written: its size and its name, which is empty for plain numbers.
+
+        >>> METRICS["bytes"].unit(1.5e6), METRICS["loss"].unit(0.5)
+        ((1000000, ' MB'), (1, ''))
+        """
+        if self.format.endswith("%"):
+            return 0.01, "%"
+        power = next((k for k in range(4) if value < 1000 ** (k + 1)), 4)
+        return (1000**power, f" {('B', 'kB', 'MB', 'GB', 'TB')[power]}") if self.format == "B" else (1, "")
 
     def look(self) -> dict[str, Any]:
         """All fields but cost and function, as a run folder stores them."""
@@ -230,13 +252,15 @@ def _consensus(seen: Snapshot) -> float:
     return float(np.einsum("np,np->", away, away) / len(away))
 
 
+def untracked(state: Any) -> np.ndarray | None:
+    """y_{t+1} - v_t of nodes, in float64, from a method's state; None for a fusion without a tracker."""
+    tracked: Any = getattr(state, "fusion", None)
+    return np.subtract(tracked.y, tracked.v, dtype=float) if hasattr(tracked, "y") else None
+
+
 def _tracking(seen: Snapshot) -> float:
-    """||mean(y_{t+1}) - mean(v_t)||; NaN for a fusion without a tracker."""
-    tracked = getattr(seen.state, "fusion", None)
-    if tracked is None or not hasattr(tracked, "y"):
-        return math.nan
-    y, v = (np.asarray(a, dtype=float).mean(axis=0) for a in (tracked.y, tracked.v))
-    return float(np.linalg.norm(y - v))
+    """||mean(y_{t+1} - v_t)||; NaN for a fusion without a tracker."""
+    return math.nan if seen.drift is None else float(np.linalg.norm(seen.drift))
 
 
 def _epoch(seen: Snapshot) -> float:

@@ -1,12 +1,19 @@
-"""Progress reports: a bar on a terminal, and by default nothing elsewhere."""
+"""Progress reports: a bar on a terminal or in a notebook, and by default nothing elsewhere."""
 
 from __future__ import annotations
 
 import sys
+import time
+from datetime import timedelta
 from typing import Any, Protocol
 
 from rich import progress as bars
 from rich.console import Console
+
+from peerdescent import display
+
+PATIENCE, PAUSE = 2.0, 0.5
+"""Seconds before a notebook's bar is drawn, so that a quick run leaves no empty place, and between two drawings."""
 
 
 class Progress(Protocol):
@@ -63,11 +70,54 @@ class Bar:
         self._bar.stop()
 
 
+class NotebookBar:
+    """The same in the output of a notebook's cell, drawn anew in one place."""
+
+    def begin(self, label: str, total: int) -> None:
+        """Wait for the first update."""
+        self._label, self._total, self._began = label, total, time.monotonic()
+        self._first: tuple[float, int] | None = None
+        self._shown: Any = None
+
+    def update(self, step: int, loss: float) -> None:
+        """Draw the bar, unless that was done just now."""
+        now = time.monotonic()
+        if self._first is None:  # until here the program was compiled
+            self._first, self._due = (now, step), now + PATIENCE
+        if now < self._due:
+            return
+        self._due = now + PAUSE
+        pace = (now - self._first[0]) / max(1, step - self._first[1])
+        passed, left = (
+            timedelta(seconds=round(seconds)) for seconds in (now - self._began, pace * (self._total - step))
+        )
+        known = f"{loss:.6g}" if loss == loss else "..."
+        words = f"{step / max(1, self._total):.0%}  loss {known}  {passed}  left {left}"
+        drawn = display.progress(self._label, step, self._total, words)
+        self._draw({"text/html": drawn, "text/plain": f"{self._label}  {words}"})
+
+    def _draw(self, content: dict[str, str]) -> None:
+        if self._shown is None:
+            # IPython is loaded wherever there is a notebook, and elsewhere it need not be installed.
+            self._shown = sys.modules["IPython"].display.display(content, raw=True, display_id=True)
+        else:
+            self._shown.update(content, raw=True)
+
+    def end(self) -> None:
+        """Remove the bar."""
+        if self._shown is not None:
+            self._draw({"text/html": "", "text/plain": ""})
+
+
 def choose(progress: Any) -> Progress:
-    """From the argument `progress`: True for a bar, False for none, None for a bar on a terminal, or an object."""
+    """From the argument `progress`: True for a bar, False for none, or an object.
+
+    With None there is a bar on a terminal and in a notebook.
+    """
+    notebook = Console().is_jupyter
     if progress is None:
-        progress = sys.stderr.isatty()
+        progress = notebook or sys.stderr.isatty()
     if isinstance(progress, bool):
-        return Bar() if progress else Silent()
+        return Silent() if not progress else NotebookBar() if notebook else Bar()
     chosen: Progress = progress
     return chosen

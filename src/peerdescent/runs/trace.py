@@ -6,6 +6,7 @@ import json
 import math
 import platform
 import subprocess
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -19,7 +20,8 @@ import pandas as pd
 import peerdescent
 from peerdescent.errors import require
 from peerdescent.files import write
-from peerdescent.runs import checkpoint
+from peerdescent.runs import card, checkpoint
+from peerdescent.runs.labels import counted
 from peerdescent.runs.metrics import METRICS, Metric
 
 
@@ -27,8 +29,11 @@ class Status(StrEnum):
     """How a run ended."""
 
     done = "done"
-    diverged = "diverged"
+    """With all its steps."""
+    stopped = "stopped"
+    """By a rule given as `stop`; the trace's `message` says by which."""
     interrupted = "interrupted"
+    diverged = "diverged"
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,8 @@ class Trace:
     `table` has one row per record, with the columns step, epoch, loss, grad_norm, stationarity, consensus, tracking,
     gradients, rounds, bytes, seconds and clock (empty without one), and one for each of the user's own `metrics`. `x`
     (n, p) are the iterates of the last row. `x_tilde` (p,) is the output of Algorithm 1, uniform over all nodes and
-    steps. `message` says where a run diverged. `seconds` exclude `compile_seconds`. A run that was interrupted between
-    two records has the `position` from which it continues; other runs continue from `state`.
+    steps. `message` says why a run was stopped, or where it diverged. `seconds` exclude `compile_seconds`. A run that
+    was interrupted between two records has the `position` from which it continues; other runs continue from `state`.
     """
 
     table: pd.DataFrame
@@ -95,6 +100,8 @@ class Trace:
     position: Position | None = field(default=None, repr=False)
     asked: int | None = field(default=None, repr=False)
     """The number of steps that the run was to have."""
+    node: int | None = field(default=None, repr=False)
+    """The only node whose state it has, if not all: a run with one process per node was interrupted."""
     made: dict[str, Any] = field(default_factory=dict, repr=False)
     """The device, versions and commit that it was made with, for a trace that was loaded."""
 
@@ -105,6 +112,11 @@ class Trace:
     @property
     def x_mean(self) -> np.ndarray:
         """The mean (p,) of the iterates over nodes."""
+        require(
+            len(self.x) > 0,
+            f"this is a checkpoint of the process of node {self.node}, without iterates: continue the run, which "
+            "gathers them at its end",
+        )
         mean: np.ndarray = self.x.mean(axis=0)
         return mean
 
@@ -117,7 +129,10 @@ class Trace:
         last = self.table.iloc[-1]
         shown = [("loss", ".6g"), ("grad_norm", ".3g"), *((own.name, own.format) for own in self.metrics)]
         values = ", ".join(f"{name} {last[name]:{'.4g' if form == 'B' else form}}" for name, form in shown)
-        return f"Trace({self.identity.method}, {self.status}, {self.steps} steps, {values})"
+        return f"Trace({self.identity.method}, {self.status}, {counted(self.steps, 'step')}, {values})"
+
+    def _repr_html_(self) -> str:
+        return card.html("Trace", [self])
 
     def summary(self) -> dict[str, Any]:
         """The content of `summary.json`: final metrics, costs, status and versions."""
@@ -134,8 +149,8 @@ class Trace:
 
     def is_over(self, total: int) -> bool:
         """Whether a run of `total` steps has ended. Always false for the checkpoint of one process of several."""
-        ended = self.status == Status.diverged or (self.status == Status.done and self.steps == total)
-        return ended and self.position is None and len(self.x) > 0
+        ended = self.status == Status.diverged or (self.status != Status.interrupted and self.steps == total)
+        return ended and self.position is None and self.node is None
 
     @property
     def end(self) -> Position:
@@ -147,21 +162,16 @@ class Trace:
     def save(self, folder: str | Path) -> Path:
         """Write a run folder: `checkpoint/`, from which `load` reads, and `trace.csv` and `summary.json` for people."""
         folder = Path(folder)
-        self.save_checkpoint(folder / "checkpoint", jax.tree.leaves(self.end.state))
+        self.save_checkpoint(folder / "checkpoint")
         write(folder / "trace.csv", self.table.to_csv(index=False).encode())
         write(folder / "summary.json", (json.dumps(self.summary(), indent=2) + "\n").encode())
         return folder
 
-    def save_checkpoint(self, folder: Path, leaves: list[Any], whole: bool = True) -> None:
-        """Write one checkpoint with everything in it: state, records, status and identity.
-
-        `leaves` are those of the state to continue from; not `whole`, they are of one process only.
-        """
-        step, _, x_tilde, seconds = self.end
-        arrays = {f"state/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-        arrays |= {"x_tilde": self.x_tilde, "end/x_tilde": x_tilde}
-        if whole or self.position is not None:
-            arrays["x"] = self.x
+    def save_checkpoint(self, folder: Path) -> None:
+        """Write one checkpoint with everything in it: the state to continue from, records, status and identity."""
+        step, state, x_tilde, seconds = self.end
+        arrays = {f"state/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+        arrays |= {"x": self.x, "x_tilde": self.x_tilde, "end/x_tilde": x_tilde}
         facts = {
             "identity": asdict(self.identity),
             "rows": self.table.to_dict("records"),
@@ -171,6 +181,7 @@ class Trace:
             "metrics": [one.look() for one in self.metrics],
             "seconds": seconds,
             "asked": self.asked,
+            "node": self.node,
             "made": self.made or _made(),
         }
         checkpoint.save(folder, step, arrays, facts)
@@ -200,7 +211,7 @@ class Trace:
             between = step != int(table["step"].iloc[-1])
             return Trace(
                 table=table,
-                x=arrays.get("x", np.zeros((0, len(at.x_tilde)))),
+                x=arrays["x"],
                 x_tilde=arrays["x_tilde"],
                 status=Status(facts["status"]),
                 identity=Identity(**facts["identity"]),
@@ -210,10 +221,22 @@ class Trace:
                 metrics=tuple(Metric(**look) for look in facts["metrics"]),
                 position=at if between else None,
                 asked=facts.get("asked"),
+                node=facts.get("node"),
                 made=facts["made"],
             )
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise ValueError(f"{folder} has a checkpoint of something else: {error!r}; give another folder") from error
+
+
+def have_ended(traces: Sequence[Trace]) -> bool:
+    """Whether runs that differ in seed have all come to their end, so that there is a mean of their last records.
+
+    Those that are done have equally many steps, and those that were stopped by a rule not more than these.
+    """
+    most = max(trace.steps for trace in traces)
+    return all(
+        trace.status == Status.stopped or (trace.status == Status.done and trace.steps == most) for trace in traces
+    )
 
 
 @cache

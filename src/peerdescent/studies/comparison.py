@@ -17,6 +17,7 @@ from peerdescent.problems.definition import digest
 from peerdescent.problems.problem import Problem
 from peerdescent.runs.bands import add_gap, band
 from peerdescent.runs.checks import check
+from peerdescent.runs.labels import counted
 from peerdescent.runs.statistics import deviation, mean
 from peerdescent.runs.store import Store, key_of
 from peerdescent.runs.trace import Status
@@ -148,7 +149,7 @@ def _short(value: float) -> float:
 def _draw(work: Work, problem: Problem) -> None:
     """The figures, from the tables."""
     ends, curves = (pd.read_csv(work.folder / f"{name}.csv") for name in ("zoo", "curves"))
-    title = f"{problem.name}, n = {problem.nodes}, exponential graph, mean of {work.scale.seeds} seeds"
+    title = f"{problem.name}, n = {problem.nodes}, exponential graph, mean of {counted(work.scale.seeds, 'seed')}"
     figures.save(figures.ranked(curves, ends.set_index("line")["purpose"], title), work.folder / "all.png", force=True)
     for name in ends["line"]:
         figures.save(figures.highlighted(curves, name), work.folder / f"{name}.png", force=True)

@@ -19,6 +19,7 @@ from peerdescent.methods.selectors import parse
 from peerdescent.problems.problem import Problem
 from peerdescent.runs.checks import check
 from peerdescent.runs.clocks import Clock, clock
+from peerdescent.runs.labels import counted
 from peerdescent.runs.statistics import deviation, mean
 from peerdescent.runs.trace import Status, Trace
 from peerdescent.studies.paper import How, Study, Work, begin, smallest
@@ -112,7 +113,7 @@ def _written(
         )  # fmt: skip
     table, slug = pd.DataFrame(rows), what.replace(" ", "-")
     write(work.folder / f"{slug}.csv", table.to_csv(index=False).encode())
-    title = f"{what}: {problem.name}, n = {problem.nodes}, mean of {work.scale.seeds} seeds"
+    title = f"{what}: {problem.name}, n = {problem.nodes}, mean of {counted(work.scale.seeds, 'seed')}"
     figure = figures.curves(traces, (("epoch", "gap"), ("bytes", "gap"), ("clock", "gap")), best, title)
     figures.save(figure, work.folder / f"{slug}.png", force=True)
     work.note(f"written to {work.folder}: {slug}.csv, {slug}.png")

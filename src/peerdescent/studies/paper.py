@@ -26,6 +26,7 @@ from peerdescent.problems.definition import digest
 from peerdescent.problems.minimise import optimum
 from peerdescent.problems.problem import Problem
 from peerdescent.runs.clocks import Clock
+from peerdescent.runs.labels import counted
 from peerdescent.runs.loop import run
 from peerdescent.runs.schedule import Grid
 from peerdescent.runs.statistics import deviation, mean
@@ -273,7 +274,7 @@ class Work:
     ) -> list[Trace]:
         """One run per seed, none of them the seed of the tuning; finished runs in the folder are read."""
         found, length = [], self.scale.length
-        self.note(f"running {selector} on {network.name}, {self.scale.seeds} seeds, {length:g} epochs")
+        self.note(f"running {selector} on {network.name}, {counted(self.scale.seeds, 'seed')}, {length:g} epochs")
         for seed in range(1, self.scale.seeds + 1):
             options, place = self._shown(seed), self.folder / "runs" / label / f"seed-{seed}"
             trace = run(
@@ -304,7 +305,7 @@ class Work:
         write(folder / f"{what}.csv", table.to_csv(index=False).encode())
         methods = list(dict.fromkeys(selectors.values()))
         write(folder / "config.toml", experiment.text(self._shown(1), methods=methods).encode())
-        title = f"{problem.name}, n = {problem.nodes}, mean of {self.scale.seeds} seeds"
+        title = f"{problem.name}, n = {problem.nodes}, mean of {counted(self.scale.seeds, 'seed')}"
         figure = figures.curves(traces, (("epoch", "loss"), ("epoch", "gap")), best, title)
         for suffix in ("png", "pdf", "svg"):
             figures.save(figure, folder / f"{what}.{suffix}", force=True)

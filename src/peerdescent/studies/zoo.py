@@ -30,6 +30,7 @@ from peerdescent.problems.problem import Problem
 from peerdescent.problems.quadratics import quadratic
 from peerdescent.runs.clocks import Clock, clock
 from peerdescent.runs.costs import Costs
+from peerdescent.runs.labels import counted
 from peerdescent.runs.loop import run
 from peerdescent.runs.metrics import Metric, metric
 from peerdescent.runs.schedule import Grid
@@ -315,7 +316,7 @@ class Part:
 
     def tuned(self, line: str, search: Search) -> str:
         """The winner of a tuning with one seed."""
-        self.note(f"{self.name}: tuning {line}, {len(search.configurations)} configurations")
+        self.note(f"{self.name}: tuning {line}, {counted(len(search.configurations), 'configuration')}")
         found = tune(
             search.method, self.problem, self.network, grid=search.configurations, epochs=self.scale.tuning, seeds=0,
             finalists=self.scale.finalists, progress=self.progress, out=self.folder / "tuning" / line,
@@ -327,7 +328,7 @@ class Part:
         step = _step_size(method)
         rest = tuning_grid(method, None, self.scale.grid, batch=1, **{step: STEP_SIZES[0]})
         grid = [{**one, step: size} for one in rest for size in STEP_SIZES]
-        self.note(f"{self.name}: tuning {method}, {len(grid)} configurations")
+        self.note(f"{self.name}: tuning {method}, {counted(len(grid), 'configuration')}")
         table = sweep(
             method, grid, self.problem, self.network, **self._length, seed=[0, *range(JUDGES, JUDGES + 4)],
             progress=self.progress, out=self.folder / "tuning" / method,
@@ -338,7 +339,7 @@ class Part:
 
     def runs(self, line: str, selector: str, clock: Clock | None = None, metrics: Iterable[Metric] = ()) -> list[Trace]:
         """One run per seed, none of them the seed of the tuning; finished runs in the folder are read."""
-        self.note(f"{self.name}: running {selector}, {self.scale.seeds} seeds")
+        self.note(f"{self.name}: running {selector}, {counted(self.scale.seeds, 'seed')}")
         found = []
         for seed in range(1, self.scale.seeds + 1):
             place = self.folder / "runs" / line / f"seed-{seed}"
@@ -422,7 +423,9 @@ class Part:
     def _figure(self, traces: dict[str, list[Trace]], view: View, smallest: float) -> Figure:
         """A panel for each pair of axes."""
         panels = [(x, y) for x in view.across for y in view.up]
-        title = f"{self.problem.name}, {self.name}, n = {self.problem.nodes}, mean of {self.scale.seeds} seeds"
+        title = (
+            f"{self.problem.name}, {self.name}, n = {self.problem.nodes}, mean of {counted(self.scale.seeds, 'seed')}"
+        )
         figure = figures.curves(traces, panels, smallest, title)
         for axes, (x, _) in zip(figure.axes, panels, strict=True):
             axes.set_xscale("log")

@@ -1,17 +1,19 @@
-"""Grids of hyperparameters: those that a user gives, and the tuning grids that estimators and fusions declare."""
+"""Grids of hyperparameters: those that a user gives, the tuning grids that parts declare, and the methods they make."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from peerdescent import compressors, schedules
 from peerdescent.compressors import Compressor
 from peerdescent.errors import require, unknown
+from peerdescent.methods.contract import Method
 from peerdescent.methods.named import METHODS
-from peerdescent.methods.parameters import GRIDS, Kind
-from peerdescent.methods.selectors import parse
+from peerdescent.methods.parameters import GRIDS, Kind, Parameter
+from peerdescent.methods.selectors import method_of, parse, split
 from peerdescent.schedules import Schedule, function
 
 __all__ = ["GRIDS", "configurations_of", "tuning_grid"]
@@ -54,15 +56,17 @@ def plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def tuning_grid(method: str, samples: float | None, size: str = "paper", **fixed: Any) -> list[dict[str, Any]]:
-    """The configurations of a tuning grid for a named method, or for estimator*fusion.
+def tuning_grid(
+    method: Callable[..., Method] | str, samples: float | None, size: str = "paper", **fixed: Any
+) -> list[dict[str, Any]]:
+    """The configurations of a tuning grid for a named method, for estimator*fusion, or for a function.
 
     Every hyperparameter that declares values to tune over is varied. In the paper's grid, minibatches, large
     batches and the batch of gt-hsgd at t = 0 are from {1, 4, 8, ..., 1024}; periods are m/20b, m/19b, ..., m/b, 2m/b,
     ..., 20m/b, rounded and at least 1.
 
     Args:
-        method: The name of the method.
+        method: The name of the method, or a function that makes it.
         samples: m, the samples per node; None for an infinite stream.
         size: "paper", "medium" or "small".
         fixed: Hyperparameters that are not varied. With `batch=1`, gt-hsgd is Algorithm 1 of the paper.
@@ -77,12 +81,21 @@ def tuning_grid(method: str, samples: float | None, size: str = "paper", **fixed
     """
     if size not in GRIDS:
         raise unknown("grid", size, GRIDS)
-    built = parse(method)
-    known = METHODS[method].parameters if method in METHODS else built.parameters
+    built = method_of(method)
+    if not isinstance(method, str):
+        known = [name for name in inspect.signature(method).parameters if name in built.declared]
+    else:
+        known = METHODS[method].parameters if method in METHODS else list(built.parameters)
     for name in fixed:
         if name not in known:
             raise unknown(f"parameter of {method}", name, known)
-    declared = {name: built.declared[name] for name in known}
+    return grid_of({name: built.declared[name] for name in known}, samples, size, fixed)
+
+
+def grid_of(
+    declared: Mapping[str, Parameter], samples: float | None, size: str, fixed: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """All combinations of the values that hyperparameters declare for a grid; those in `fixed` are not varied."""
     axes = {name: p.tuned[size] for name, p in declared.items() if p.tuned}
     axes |= {name: (value,) for name, value in fixed.items()}
 
@@ -96,3 +109,32 @@ def tuning_grid(method: str, samples: float | None, size: str = "paper", **fixed
     # Some grids are relative to other values: periods, for example, are fractions of an epoch.
     scaled = {name: p.scaled for name, p in declared.items() if name in axes and name not in fixed and p.scaled}
     return [row | {name: scale(row[name], row, samples) for name, scale in scaled.items()} for row in rows]
+
+
+def make(build: Callable[..., Method], configuration: Mapping[str, Any]) -> Method:
+    """The method of a configuration, which may have numbers of schedules, such as `alpha.scale`."""
+    inner = {name: value for name, value in configuration.items() if "." in name}
+    return build(**{name: value for name, value in configuration.items() if name not in inner}).replace(**inner)
+
+
+def builder(method: Callable[..., Method] | str) -> Callable[..., Method]:
+    """The function that makes a method from hyperparameters, given that function or a selector."""
+    if not isinstance(method, str):
+        good = callable(method)
+        require(good, f"method is a {type(method).__name__}: give a function such as peer.methods.gt_hsgd, or a name")
+        return method
+    name, fixed = split(method)
+    if name in METHODS and not fixed:
+        return METHODS[name].build
+
+    def build(**values: Any) -> Method:
+        both = sorted(values.keys() & fixed.keys())
+        require(not both, f"{', '.join(both)} is in the grid and fixed by {method}: leave it out of one of them")
+        return parse(f"{name}[{','.join(f'{k}={v}' for k, v in {**fixed, **values}.items())}]")
+
+    return build
+
+
+def short(value: Any) -> str:
+    """A number as short text."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)

@@ -13,15 +13,23 @@ from peerdescent.errors import require, unknown
 from peerdescent.runs.statistics import mean, ranking
 from peerdescent.runs.trace import Status
 
+SETTING = ("problem", "network", "nodes")
+"""The columns of a table that say on what a configuration was run, if the sweep had several problems or networks."""
+
 
 def parameters(table: pd.DataFrame) -> list[str]:
-    """The hyperparameters of a sweep: the columns before the seed."""
+    """The columns before the seed: those of the setting, if there are several, and the hyperparameters."""
     require("seed" in table, "the table has no column seed: give one that sweep or tune has made")
     return list(table.columns[: table.columns.get_loc("seed")])
 
 
+def setting(table: pd.DataFrame) -> list[str]:
+    """The columns of the setting, if the sweep had several problems or networks."""
+    return [name for name in SETTING if tuple(parameters(table)[:3]) == SETTING]
+
+
 def summary(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
-    """One row per configuration: its hyperparameters, the mean of `by` over seeds, `done` and `diverged`.
+    """One row per configuration: its setting and hyperparameters, the mean of `by` over seeds, `done` and `diverged`.
 
     `done` is whether it is done for every seed of the table, `diverged` whether it diverged for any; there is no mean
     if a seed is missing. A configuration that is listed twice counts once. Rows are in the order of the table.
@@ -60,12 +68,41 @@ def summary(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
 def best(table: pd.DataFrame, by: str = "loss") -> dict[str, Any]:
     """The hyperparameters of the configuration with the smallest mean of the column `by` over seeds.
 
-    Configurations that diverged or were interrupted for any seed are left out.
+    Configurations that diverged or were interrupted for any seed are left out. A table of several problems or networks
+    is refused, since their losses are not comparable; `winners` has the best configuration of each.
     """
+    several = len(table[setting(table)].drop_duplicates()) if setting(table) else 1
+    require(
+        several == 1,
+        f"the table has {several} settings, and what is best in one need not be in another: use winners(table), or "
+        "rows of one setting, as in best(table[table['network'] == 'ring'])",
+    )
     each = summary(table, by)
     first = ranked(each, by)[:1]
     require(len(first) > 0, "no configuration is done for every seed: all diverged or were interrupted")
     return configuration(each, first[0])
+
+
+def winners(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
+    """The best configuration of each problem and network, one row for each, with the mean of `by` over seeds.
+
+    It is that of `best`. A setting in which no configuration is done for every seed has an empty row.
+
+    >>> losses, done = [0.5, 0.7, 0.4], ["done", "done", "diverged"]
+    >>> table = pd.DataFrame({"problem": "digits", "network": ["ring", "ring", "star"], "nodes": 8, "alpha": [1, 2, 1]})
+    >>> winners(table.assign(seed=0, loss=losses, status=done))
+      problem network  nodes  alpha  loss
+    0  digits    ring      8    1.0   0.5
+    1  digits    star      8    NaN   NaN
+    """
+    names, rows = setting(table), []
+    for _, own in table.groupby(names, sort=False) if names else [((), table)]:
+        each = summary(own, by)
+        row = {name: own[name].iloc[0] for name in names}
+        for first in ranked(each, by)[:1]:
+            row |= configuration(each, first) | {by: each[by].iloc[first]}
+        rows.append(row)
+    return pd.DataFrame(rows, columns=[*parameters(table), by])
 
 
 def ranked(each: pd.DataFrame, by: str = "loss") -> list[int]:
@@ -75,7 +112,8 @@ def ranked(each: pd.DataFrame, by: str = "loss") -> list[int]:
 
 def configuration(each: pd.DataFrame, place: int) -> dict[str, Any]:
     """The hyperparameters in a row of a `summary`."""
-    names = list(each.columns[:-3])  # the others are the mean, `done` and `diverged`
+    known = [str(name) for name in each.columns[:-3]]  # the others are the mean, `done` and `diverged`
+    names = known[3:] if tuple(known[:3]) == SETTING else known
     return {name: _given(each[name], place) for name in names}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
-import os
+import itertools
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,12 +13,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack, overload
 
 import jax
 import numpy as np
 import pandas as pd
 
+from peerdescent.engines.devices import cores
 from peerdescent.engines.disk_cache import remember
 from peerdescent.engines.fleet import Fleet, Seen
 from peerdescent.engines.outline import Chance, definition, outline
@@ -26,47 +27,92 @@ from peerdescent.engines.routing import fleet_for
 from peerdescent.errors import require, unknown, whole
 from peerdescent.files import alone, claim
 from peerdescent.methods.contract import Method
-from peerdescent.methods.named import METHODS
-from peerdescent.methods.selectors import parse, split
 from peerdescent.networks.network import Network
 from peerdescent.problems.definition import digest
 from peerdescent.problems.problem import Problem
 from peerdescent.runs import checkpoint
 from peerdescent.runs.checks import (
     check,
-    check_kinds,
-    check_seed,
+    check_seeds,
     diverged,
     matrix_precision,
     starting_point,
     total_steps,
 )
 from peerdescent.runs.costs import Costs
+from peerdescent.runs.labels import counted
 from peerdescent.runs.pace import Pace
 from peerdescent.runs.progress import choose
 from peerdescent.runs.trace import Status
-from peerdescent.sweeps.grids import configurations_of
+from peerdescent.runs.traces import Traces
+from peerdescent.sweeps.grids import builder, configurations_of, make, short
+from peerdescent.sweeps.recording import Curve, labelled, record
+from peerdescent.sweeps.seeds import configuration, ranked, summary
+from peerdescent.sweeps.settings import Setting, settings_of
 from peerdescent.sweeps.table import Configuration, Rows
 
 UNFINISHED = ".unfinished"
 """The folder, in that of a sweep, with the checkpoints of pieces that are being computed."""
 
 
+class Options(TypedDict, total=False):
+    """The options of `sweep`, except `curves`."""
+
+    steps: int | None
+    epochs: float | None
+    at: float | Sequence[float]
+    x0: Any
+    seed: int | Sequence[int]
+    precision: int | str
+    progress: Any
+    out: str | Path | None
+
+
+Grid = Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]
+Problems = Problem | Iterable[Problem] | Mapping[Any, Problem]
+Networks = Network | Iterable[Network] | Mapping[Any, Network]
+
+
+@overload
 def sweep(
     method: Callable[..., Method] | str,
-    grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]],
-    problem: Problem,
-    network: Network,
+    grid: Grid,
+    problem: Problems,
+    network: Networks,
+    *,
+    curves: None = None,
+    **options: Unpack[Options],
+) -> pd.DataFrame: ...
+
+
+@overload
+def sweep(
+    method: Callable[..., Method] | str,
+    grid: Grid,
+    problem: Problems,
+    network: Networks,
+    *,
+    curves: int,
+    **options: Unpack[Options],
+) -> tuple[pd.DataFrame, dict[str, Traces]]: ...
+
+
+def sweep(
+    method: Callable[..., Method] | str,
+    grid: Grid,
+    problem: Problems,
+    network: Networks,
     *,
     steps: int | None = None,
     epochs: float | None = None,
     at: float | Sequence[float] = (),
     x0: Any = None,
     seed: int | Sequence[int] = 0,
+    curves: int | None = None,
     precision: int | str = 32,
     progress: Any = None,
     out: str | Path | None = None,
-) -> pd.DataFrame:
+) -> pd.DataFrame | tuple[pd.DataFrame, dict[str, Traces]]:
     """Run many configurations of a method at equal gradient cost.
 
     All configurations with the same seed get the same samples. A configuration that diverges is stopped, and the others
@@ -76,23 +122,27 @@ def sweep(
         method: A function such as `peer.methods.gt_hsgd`, or a name such as "gt-hsgd".
         grid: A mapping from hyperparameters to lists of values, of which all combinations are run; or a list of
             mappings, one per configuration.
-        problem: The problem.
-        network: The network.
+        problem: The problem; or several, as a list or as a mapping from names to problems.
+        network: The network, or several. Every problem is run with every network that has as many nodes.
         steps: The length of each configuration's run in iterations. Give either `steps` or `epochs`.
         epochs: The length as a budget of gradients per node, in passes over the local data.
         at: Epochs (with `steps`, steps) at which the loss is recorded as well.
         x0: The starting point, (p,) or (n, p); by default the problem's, else zeros.
         seed: One seed, or several, with each of which every configuration is run.
+        curves: How many of the best configurations, of each problem and network, are run once more with all records.
         precision: 32 or 64, or "tf32" for float32 with reduced precision in matrix products, if the device has that.
-        progress: True, False, None (a bar on a terminal only), or an object with `begin`, `update` and `end`.
-        out: A folder to which the table is written as it grows. An unfinished sweep of the same configurations there
-            is continued.
+        progress: True, False, None (a bar on a terminal or in a notebook), or an object with `begin`, `update` and
+            `end`.
+        out: A folder to which the table is written as it grows, or a folder in it for each of several problems and
+            networks. An unfinished sweep of the same configurations there is continued.
 
     Returns:
-        A table with one row per configuration and seed: the hyperparameters, `seed`, the `steps` and `epoch` reached
+        A table with one row per configuration and seed: `problem`, `network` and `nodes` if there are several of the
+        first two, the hyperparameters, `seed`, the `steps` and `epoch` reached
         (the expected epoch, where faults or coins leave it to chance),
         `loss@...` for each of `at`, the last `loss` and `grad_norm`, `status`, and `precision` (float32, float64 or
-        tf32).
+        tf32). With `curves`, a pair of the table and the `Traces` of the best configurations, by a label that
+        `peer.figures.curves` shows.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -102,72 +152,128 @@ def sweep(
     >>> table["status"].tolist(), peer.sweeps.best(table)
     (['done', 'done', 'done', 'done', 'diverged', 'diverged'], {'alpha': 1.0, 'beta': 0.1})
     """
-    check_kinds(problem, network)
-    problem = problem.now()
     asked: list[float] = np.atleast_1d(at).tolist()
     configurations = configurations_of(grid)
-    seeds = [check_seed(s) for s in ([seed] if np.ndim(seed) == 0 else seed)]  # type: ignore[union-attr]
-    require(bool(seeds), f"seed = {seed}: give one or several of 0..2^32 - 1")
-    dtype, _ = matrix_precision(precision)
-    build = _builder(method)
+    seeds = check_seeds(seed)
+    build = builder(method)
     known = inspect.signature(build).parameters
     for name in configurations[0]:
         if name.partition(".")[0] not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
             raise unknown(f"parameter of {method if isinstance(method, str) else method.__name__}", name, known)
-    built = [_built(build, configuration) for configuration in configurations]
-    for one in {m.pattern: m for m in built}.values():
-        check(one, problem, network)
+    built = [make(build, configuration) for configuration in configurations]
     kinds = {one.name for one in built}
     require(len(kinds) == 1, f"the grid makes {sorted(kinds)}: sweep one method at a time")
+    count = whole("curves", curves, 1) if curves is not None else 0
+    budget = _Budget(steps, epochs, asked)
+    settings = [one._replace(problem=one.problem.now()) for one in settings_of(problem, network)]
+    for setting, kind in itertools.product(settings, {one.pattern: one for one in built}.values()):
+        check(kind, setting.problem, setting.network)
+    frames: list[pd.DataFrame] = []
+    with contextlib.ExitStack() as held:
+        if out is not None:
+            held.enter_context(alone(claim(Path(out))))
+        works = [
+            _begun(one, configurations, built, seeds, budget, x0, precision, None if out is None else Path(out), held)
+            for one in settings
+        ]
+        remember()
+        going = True
+        for one, work in zip(settings, works, strict=True):
+            going = going and _fill(work, precision, progress)
+            frame = work.table.frame()
+            for place, (name, value) in enumerate(one.names.items()):
+                frame.insert(place, name, value)
+            frames.append(frame)
+        table = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+        if curves is None:
+            return table
+        chosen = []
+        for one, work, frame in zip(settings, works, frames, strict=True):
+            each, home = summary(frame), None if work.store is None else work.store[0]
+            where = labelled(one.names, [other.names for other in settings]) if len(settings) > 1 else ""
+            for values in (configuration(each, place) for place in ranked(each)[:count]):
+                label = ", ".join(filter(None, [where, labelled(values, configurations)]))
+                chosen.append(Curve(label, values, work.problem, work.network, home))
+        how = {"steps": steps, "epochs": epochs, "x0": x0, "precision": precision, "progress": progress}
+        return table, record(chosen if going else [], build, seeds, **how)
+
+
+class _Budget(NamedTuple):
+    """The length of runs, and where losses are recorded besides."""
+
+    steps: int | None
+    epochs: float | None
+    at: list[float]
+
+
+class _Work(NamedTuple):
+    """The sweep of one setting: its rows, on what it is run, and the folder and what it is about, if it has one."""
+
+    table: Rows
+    problem: Problem
+    network: Network
+    start: np.ndarray
+    label: str
+    store: tuple[Path, dict[str, Any]] | None
+
+
+def _begun(
+    setting: Setting,
+    configurations: list[dict[str, Any]],
+    built: list[Method],
+    seeds: list[int],
+    budget: _Budget,
+    x0: Any,
+    precision: int | str,
+    out: Path | None,
+    held: contextlib.ExitStack,
+) -> _Work:
+    """The sweep of a setting, with what its folder has of it."""
+    problem, network = setting.problem, setting.network
+    for name in setting.names:
+        clear = name not in configurations[0]
+        require(clear, f"the hyperparameter {name!r} has the name of a column of the table: rename it")
+    dtype, _ = matrix_precision(precision)
     start = starting_point(x0, problem, dtype)
-    marks = _marks(built, problem, network, steps, epochs, asked)
+    steps, epochs, asked = budget
+    marks = _marks(built, problem, network, *budget)
     arithmetic = precision if isinstance(precision, str) else f"float{precision}"
     about = {
         "method": built[0].name,
         "problem": problem.name,
         "network": str(network),
         "parameters": list(configurations[0]),
-        "budget": f"{steps} steps" if steps is not None else f"{_short(epochs)} epochs",
+        "budget": counted(steps, "step") if steps is not None else f"{short(epochs)} epochs",
         "at": [float(a) for a in asked],
         "precision": arithmetic,
         "values": digest(problem.definition, network.arrays, start),
     }
-    with contextlib.nullcontext() if out is None else alone(claim(Path(out))):
-        table = Rows(
-            [Configuration(*one) for one in zip(configurations, built, *zip(*marks, strict=True), strict=True)],
-            seeds,
-            [f"loss@{_short(a)}" for a in asked],
-            arithmetic,
-            problem.samples,
-            None if out is None else Path(out),
-            about,
-        )
-        remember()
-        label = f"{built[0].name}, {len(table.wanted)} configurations"
-        _fill(table, problem, network, start, precision, label, progress, None if out is None else (Path(out), about))
-    return table.frame()
+    folder = None if out is None else out / setting.folder
+    if folder is not None:
+        held.enter_context(alone(claim(folder)))
+    table = Rows(
+        [Configuration(*one) for one in zip(configurations, built, *zip(*marks, strict=True), strict=True)],
+        seeds,
+        [f"loss@{short(a)}" for a in asked],
+        arithmetic,
+        problem.samples,
+        folder,
+        about,
+    )
+    where = "".join(f", {value}" for value in list(setting.names.values())[:2])
+    label = f"{built[0].name}, {counted(len(table.wanted), 'configuration')}{where}"
+    return _Work(table, problem, network, start, label, None if folder is None else (folder, about))
 
 
-def _fill(
-    table: Rows,
-    problem: Problem,
-    network: Network,
-    start: np.ndarray,
-    precision: int | str,
-    label: str,
-    progress: Any,
-    store: tuple[Path, dict[str, Any]] | None,
-) -> None:
-    """Run all configurations that have no result yet, and save the table as they finish.
-
-    `store` is the folder of the sweep and what it is about.
-    """
+def _fill(work: _Work, precision: int | str, progress: Any) -> bool:
+    """Run all configurations that have no result yet, save the table as they finish, and say whether all have one."""
+    table, problem, network, start, label, store = work
     dtype, matrices = matrix_precision(precision)
     members = table.members()
     with jax.enable_x64(precision == 64), jax.default_matmul_precision(matrices):
         fleet = fleet_for([member for _, member in members], problem, network, start, dtype)
         first = float(fleet.evaluate(start.mean(axis=0, keepdims=True))[0][0])
-    workers = _cores() if jax.default_backend() == "cpu" else 1
+    workers = cores() if jax.default_backend() == "cpu" else 1
     # Rounding depends on what is computed together. So a sweep that continues has the same pieces as one that was not
     # interrupted, and runs those again that lack a result.
     missing = {k for k, (one, _) in enumerate(members) if not table.has(one)}
@@ -220,6 +326,7 @@ def _fill(
             if all(table.has(one) for one in table.wanted):
                 shutil.rmtree(store[0] / UNFINISHED, ignore_errors=True)
         bar.end()
+    return all(table.has(one) for one in table.wanted)
 
 
 class _End(NamedTuple):
@@ -291,39 +398,6 @@ def _save(folder: Path, piece: np.ndarray, seen: Seen, losses: dict[int, np.ndar
     facts = {"leaves": len(seen.leaves), "ended": [(places[k], *end[1:]) for k, end in ended.items()]}
     with contextlib.suppress(OSError):
         checkpoint.save(folder, seen.step, arrays, facts)
-
-
-def _short(value: Any) -> str:
-    """A number as short text."""
-    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-
-
-def _cores() -> int:
-    """The number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _built(build: Callable[..., Method], configuration: Mapping[str, Any]) -> Method:
-    """The method of a configuration, which may have numbers of schedules, such as `alpha.scale`."""
-    inner = {name: value for name, value in configuration.items() if "." in name}
-    return build(**{name: value for name, value in configuration.items() if name not in inner}).replace(**inner)
-
-
-def _builder(method: Callable[..., Method] | str) -> Callable[..., Method]:
-    if not isinstance(method, str):
-        good = callable(method)
-        require(good, f"method is a {type(method).__name__}: give a function such as peer.methods.gt_hsgd, or a name")
-        return method
-    name, fixed = split(method)
-    if name in METHODS and not fixed:
-        return METHODS[name].build
-
-    def build(**values: Any) -> Method:
-        both = sorted(values.keys() & fixed.keys())
-        require(not both, f"{', '.join(both)} is in the grid and fixed by {method}: leave it out of one of them")
-        return parse(f"{name}[{','.join(f'{k}={v}' for k, v in {**fixed, **values}.items())}]")
-
-    return build
 
 
 def _marks(

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pandas as pd
 
+from peerdescent import display
 from peerdescent.errors import require, unknown, whole
 from peerdescent.files import write
+from peerdescent.methods.contract import Method
+from peerdescent.methods.named import METHODS
 from peerdescent.methods.selectors import split
 from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem
+from peerdescent.runs.cells import over_seeds
+from peerdescent.runs.checks import check_kinds
+from peerdescent.runs.metrics import METRICS
 from peerdescent.runs.statistics import ranking
 from peerdescent.runs.trace import Status
-from peerdescent.sweeps.grids import configurations_of, tuning_grid
+from peerdescent.runs.traces import Traces
+from peerdescent.sweeps.grids import builder, configurations_of, tuning_grid
+from peerdescent.sweeps.recording import Curve, labelled, record
 from peerdescent.sweeps.seeds import best
 from peerdescent.sweeps.sweeping import sweep
 
@@ -43,10 +52,39 @@ class Tuned(NamedTuple):
     """The table of `sweep` for all configurations; after halving, each with the epochs of its last rung."""
     fresh: pd.DataFrame
     """The winner with other seeds, one row per seed."""
+    curves: Mapping[str, Traces] = MappingProxyType({})
+    """The traces of the winner and of others of the best, if they were asked for, by a label that figures show."""
+
+    def __repr__(self) -> str:
+        fresh = f", with {len(self.fresh)} other seeds {self._fresh}" if len(self.fresh) else ""
+        return f"Tuned({self.selector}, best of {len(self.table)} with loss {self.loss:.6g}{fresh})"
+
+    @property
+    def _fresh(self) -> str:
+        """The mean loss with other seeds, and its deviation."""
+        return over_seeds(METRICS["loss"], self.fresh["loss"])
+
+    def _repr_html_(self) -> str:
+        """The winner, and the ten best of the search; after halving, of its last rung."""
+        about = {
+            "winner": self.selector,
+            "loss in the search": f"{self.loss:.6g}",
+            f"with {len(self.fresh)} other seeds": self._fresh if len(self.fresh) else None,
+            "configurations": f"{len(self.table):,}",
+            "of them diverged": int((self.table["status"] == Status.diverged).sum()) or None,
+        }
+        columns = [*self.best, "epoch", "loss"]
+        found = self.table.iloc[_ranked(self.table)]
+        if "rung" in found:  # losses after fewer epochs cannot be compared
+            found = found[found["rung"] == found["rung"].max()]
+        rows = found[columns][:10].to_dict("records")
+        shown = [[f"{value:.6g}" if isinstance(value, float) else value for value in row.values()] for row in rows]
+        name = self.selector.partition("[")[0]
+        return display.card(f"Tuned: {name}", display.facts(about), display.table(columns, shown))
 
 
 def tune(
-    method: str,
+    method: Callable[..., Method] | str,
     problem: Problem,
     network: Network,
     *,
@@ -57,6 +95,7 @@ def tune(
     seed: int = 0,
     seeds: int = 5,
     finalists: int = 1,
+    curves: int = 0,
     precision: int | str = 32,
     progress: Any = None,
     out: str | Path | None = None,
@@ -67,7 +106,8 @@ def tune(
     choice. Ctrl-C raises KeyboardInterrupt, after finished configurations have been saved.
 
     Args:
-        method: A name such as "gt-hsgd", or a selector such as "gt-hsgd[batch=1]", whose parameters are not tuned.
+        method: A name such as "gt-hsgd"; a selector such as "gt-hsgd[batch=1]", whose parameters are not tuned; or a
+            function such as `peer.methods.gt_hsgd`, or one of yours whose arguments have defaults.
         problem: The problem.
         network: The network.
         grid: "paper", "medium" or "small" for a grid that the method declares, or a grid as for `sweep`.
@@ -79,12 +119,14 @@ def tune(
         seeds: With how many other seeds the winner is run.
         finalists: If above 1, so many of the best are run with five more seeds, and the smallest mean wins. A single
             seed favours large grids and lucky last steps.
+        curves: How many of the best, of which the winner is the first, are run once more with all records, on the other
+            seeds.
         precision: As for `sweep`.
         progress: As for `sweep`.
         out: A folder for the tables. An interrupted search there is continued.
 
     Returns:
-        The winner, the table of the search, and the winner's results with the other seeds.
+        The winner, the table of the search, the winner's results with the other seeds, and the curves.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -97,21 +139,21 @@ def tune(
     """
     if search not in SEARCHES:
         raise unknown("search", search, SEARCHES)
-    require(
-        isinstance(method, str),
-        f"method is a {type(method).__name__}: give a name, as in tune('gt-hsgd[batch=1]', ...)",
-    )
-    name, fixed = split(method)
-    seeds, finalists = whole("seeds", seeds, 0), whole("finalists", finalists, 1)
+    build = builder(method)
+    check_kinds(problem, network)
+    named = next((name for name, one in METHODS.items() if one.build is build), method)
+    name, fixed = split(named) if isinstance(named, str) else (named.__name__, {})
+    which = name if isinstance(named, str) else build
+    seeds, finalists, curves = whole("seeds", seeds, 0), whole("finalists", finalists, 1), whole("curves", curves, 0)
     if isinstance(grid, str):
-        configurations: list[dict[str, Any]] = tuning_grid(name, problem.samples, grid, **fixed)
+        configurations: list[dict[str, Any]] = tuning_grid(which, problem.samples, grid, **fixed)
     else:
         configurations = _given(grid, fixed)
-    folder = None if out is None else Path(out)
+    folder, every = None if out is None else Path(out), configurations
     common: dict[str, Any] = {"precision": precision, "progress": progress}
 
     def swept(left: list[Any], epochs: float, marks: Sequence[float], seeds: Any, place: Path | None) -> pd.DataFrame:
-        found = sweep(name, left, problem, network, epochs=epochs, at=marks, seed=seeds, out=place, **common)
+        found = sweep(which, left, problem, network, epochs=epochs, at=marks, seed=seeds, out=place, **common)
         if (found["status"] == Status.interrupted).any():
             raise KeyboardInterrupt
         return found
@@ -123,7 +165,8 @@ def tune(
         table = last = searched(configurations, epochs, folder)
     else:
         table, last, configurations = _halving(configurations, epochs, searched, folder)
-    left = last.iloc[_ranked(last)[:finalists]]
+    order = _ranked(last)
+    left = last.iloc[order[:finalists]]
     some = [configurations[k] for k in left.index]
     winner = some[0]
     if finalists > 1:
@@ -132,9 +175,8 @@ def tune(
         winner = best(swept(some, epochs, [], more, place))
     selector = f"{name}[{','.join(f'{k}={v}' for k, v in winner.items())}]"
     loss = float(left["loss"].iloc[some.index(winner)])
-    fresh = table.iloc[:0]
+    fresh, others = table.iloc[:0], [seed + 1 + k for k in range(seeds)]
     if seeds:
-        others = [seed + 1 + k for k in range(seeds)]
         place = None if folder is None else folder / "winner"
         fresh = swept([winner], epochs, list(at), others, place)
     if folder is not None:
@@ -143,7 +185,13 @@ def tune(
             "configurations": len(table), "fresh_losses": fresh["loss"].tolist(),
         }  # fmt: skip
         write(folder / "tuned.json", (json.dumps(summary, indent=2) + "\n").encode())
-    return Tuned(selector, winner, loss, table, fresh)
+    following = [winner, *(one for one in (configurations[k] for k in order) if one != winner)][:curves]
+    chosen = [Curve(labelled(values, every), values, problem, network, folder) for values in following]
+    recorded = record(chosen, builder(which), others or [seed], epochs=epochs, **common)
+    statuses = [trace.status for traces in recorded.values() for trace in traces]
+    if len(recorded) < len(chosen) or Status.interrupted in statuses:
+        raise KeyboardInterrupt
+    return Tuned(selector, winner, loss, table, fresh, recorded)
 
 
 def _given(grid: Any, fixed: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,0 +1,303 @@
+"""The result of a comparison: the traces of every method, as a table, a figure, a folder and a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from peerdescent import display, figures, report
+from peerdescent.errors import require, unknown
+from peerdescent.files import alone, claim, write
+from peerdescent.report.findings import INDEX
+from peerdescent.runs import card
+from peerdescent.runs.cells import Cell, cell
+from peerdescent.runs.labels import counted, slugs
+from peerdescent.runs.metrics import METRICS, Metric
+from peerdescent.runs.statistics import deviation, leading, mean
+from peerdescent.runs.trace import Status, Trace, have_ended
+from peerdescent.runs.traces import Traces, check_held, place
+from peerdescent.studies import tables
+
+TEXTS = ("selector", "seeds", "status")
+"""Columns of the table that are no metrics."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Mapping[str, Traces]):
+    """The result of `compare`: the `Traces` of every method by name, and what they show together.
+
+    Traces of different problems, networks, starting points, precisions, clocks or seeds are refused.
+    """
+
+    traces: Mapping[str, Traces]
+    how: Mapping[str, str] = field(default_factory=dict)
+    """How hyperparameters were chosen, by the name of the method; "given" if all were given."""
+    missing: tuple[str, ...] = ()
+    """The methods that were not run, since the comparison was interrupted."""
+
+    def __post_init__(self) -> None:
+        require(len(self.traces) > 0, "no methods to compare: give at least one")
+        for one, other in combinations(self.traces, 2):
+            self._check_alike(one, other)
+
+    def _check_alike(self, one: str, other: str) -> None:
+        """Refuse two methods that were not run on the same problem and network, with the same options and seeds."""
+        first, second = self.traces[one], self.traces[other]
+        common = [(first.of(seed), second.of(seed)) for seed in first.seeds if seed in second.seeds]
+        for here, there in ([_setting(trace) for trace in pair] for pair in common or [(first[0], second[0])]):
+            for fact in dict.fromkeys([*here, *there]):
+                mine, theirs = here.get(fact), there.get(fact)
+                require(
+                    mine == theirs,
+                    f"{fact} is {mine!r} for {one} and {theirs!r} for {other}; give runs of one problem and one "
+                    "network, with the same options",
+                )
+        require(
+            self.is_interrupted or set(first.seeds) == set(second.seeds),
+            f"the seeds are {_listed(first.seeds)} for {one} and {_listed(second.seeds)} for {other}: give runs of the "
+            "same seeds, or finish the comparison",
+        )
+        codes = {metric.name: metric.code for metric in first[0].metrics}
+        for metric in second[0].metrics:
+            require(
+                codes.get(metric.name, metric.code) == metric.code,
+                f"metric {metric.name!r} computes something else for {other} than for {one}: rename it",
+            )
+
+    def __getitem__(self, name: str) -> Traces:
+        if name not in self.traces:
+            raise KeyError(str(unknown("method", name, self.traces)))
+        return self.traces[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.traces)
+
+    def __len__(self) -> int:
+        return len(self.traces)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.traces
+
+    def __repr__(self) -> str:
+        ends = zip(self, self.table["loss"], self.table["loss_deviation"], strict=True)
+        losses = ", ".join(f"{name} {cell(METRICS['loss'], *end)}" for name, *end in ends)
+        left = f"; not run: {', '.join(self.missing)}" if self.missing else ""
+        return f"Comparison({counted(len(self), 'method')}, {counted(self._seeds, 'seed')}, loss: {losses}{left})"
+
+    def _repr_html_(self) -> str:
+        head, rows = self._rows(())
+        shown = [[str(one) for one in row] for row in rows]
+        first = next(iter(self.traces.values()))[0].identity
+        about = {"problem": first.problem, "network": first.network, "seeds": self._seeds, **self.how}
+        charts = card.charts(self.traces, [self.metrics[name] for name in ("loss", "consensus")])
+        return display.card("Comparison", display.facts(about), display.row(*charts), display.table(head, shown))
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether methods are missing, or runs were interrupted."""
+        statuses = [trace.status for traces in self.traces.values() for trace in traces]
+        return bool(self.missing) or Status.interrupted in statuses
+
+    @property
+    def _seeds(self) -> int:
+        return max(len(own) for own in self.traces.values())
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics of its columns by name, the user's own among them."""
+        own = (metric for traces in self.traces.values() for trace in traces for metric in trace.metrics)
+        return {**METRICS, **{metric.name: metric for metric in own}}
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row per method: the means over seeds of its last records.
+
+        `method` is the name, `selector` the method with all its hyperparameters, and `status` how its runs ended.
+        Metrics have a sample deviation beside them, such as `loss_deviation`; it is empty for one seed. So have costs,
+        which differ between seeds if runs stop by a rule, or a method throws coins. A mean is over all seeds or there
+        is none: if a run diverged or was interrupted, or runs are done at different steps, those of several seeds are
+        empty.
+        """
+        rows = []
+        for name, traces in self.traces.items():
+            ended = len(traces) == 1 or have_ended(traces)
+            row: dict[str, Any] = {"method": name, "selector": traces[0].identity.method, "seeds": len(traces)}
+            for column in self.metrics:
+                last = [trace.table[column].iloc[-1] if column in trace.table else float("nan") for trace in traces]
+                row[column] = float(mean(last)) if ended else float("nan")
+                row[f"{column}_deviation"] = float(deviation(last)) if ended else float("nan")
+            row["compile_seconds"] = max(trace.compile_seconds for trace in traces)
+            rows.append(row | {"status": traces.ended})
+        return pd.DataFrame(rows)
+
+    @property
+    def best(self) -> str | None:
+        """The method with the smallest mean loss, of those of which all runs came to their end; None without any."""
+        return next(iter(self._leading), None)
+
+    @property
+    def _leading(self) -> list[str]:
+        """The best method, and those that its deviation over seeds does not tell apart from it."""
+        ended = [have_ended(traces) for traces in self.traces.values()]
+        return [list(self)[place] for place in leading(self.table["loss"], self.table["loss_deviation"], ended)]
+
+    def to_markdown(self, columns: Sequence[str] = ()) -> str:
+        """The table in Markdown, with means ± deviations.
+
+        The smallest mean loss is in bold, and so are all within one deviation of it, which is that of the best method.
+        `columns` are names of metrics, "status", "seeds" or "selector"; by default the loss, the gradient norm, metrics
+        of your own, and the costs.
+        """
+        return tables.markdown(*self._rows(columns))
+
+    def to_latex(self, columns: Sequence[str] = ()) -> str:
+        """The same as `to_markdown` as a LaTeX table, which needs the package booktabs."""
+        return tables.latex(*self._rows(columns))
+
+    def _rows(self, columns: Sequence[str]) -> tuple[list[str], list[list[str | Cell]]]:
+        """The head and the rows of a table as text."""
+        metrics, table = self.metrics, self.table
+        for name in columns:
+            if name not in metrics and name not in TEXTS:
+                raise unknown("metric", name, [*metrics, *TEXTS])
+        own = [name for name in metrics if name not in METRICS]
+        usual = ["loss", "grad_norm", *own, "epoch", "rounds", "bytes", "clock"]
+        shown = list(columns) or [name for name in usual if table[name].notna().any()]
+        said = "status" not in shown and not (table["status"] == Status.done).all()
+        rows: list[list[str | Cell]] = []
+        for row in table.to_dict("records"):
+            cells: list[str | Cell] = [str(row["method"])]
+            for name in shown:
+                if name not in metrics:
+                    cells.append(str(row[name]))
+                    continue
+                best = name == "loss" and row["method"] in self._leading
+                cells.append(cell(metrics[name], row[name], row.get(f"{name}_deviation", float("nan")), best))
+            rows.append([*cells, *[str(row["status"])] * said])
+        return ["method", *(name.replace("_", " ") for name in shown), *["status"] * said], rows
+
+    def figure(self, panels: Sequence[tuple[str, str]] = (), optimum: float | None = None, ax: Any = None) -> Figure:
+        """Curves of all methods, with bands over seeds; arguments are as for `peer.figures.comparison`."""
+        return figures.comparison(self.traces, ax, panels, optimum)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a folder: comparison.csv, comparison.png, and a run folder for each method and seed."""
+        home = claim(Path(folder))
+        with alone(home):
+            index = Index.of(home, [*self.traces, *self.missing])
+            for name, traces in self.traces.items():
+                check_held(home / index.folders[name], traces.seeds)
+            for name, traces in self.traces.items():
+                for seed in traces.seeds:
+                    claim(place(home / index.folders[name], seed))
+                traces.save(home / index.folders[name])
+                index.known[name].setdefault("how", self.how.get(name, ""))
+            index.save()
+            write(home / "comparison.csv", self.table.to_csv(index=False).encode())
+            figures.save(self.figure(), home / "comparison.png", force=True)
+        return home
+
+    @staticmethod
+    def load(folder: str | Path) -> Comparison:
+        """The comparison in a folder of `save` or `compare(out=...)`."""
+        home = Path(folder)
+        known = _read(home)
+        require(len(known) > 0, f"{home} has no comparison: it has no {INDEX}")
+        begun = {name: where for name, where in homes(home).items() if any(where.glob("seed-*/checkpoint/**/step-*"))}
+        require(len(begun) > 0, f"{home} has no runs yet: start the comparison again")
+        traces = {name: Traces.load(where) for name, where in begun.items()}
+        how = {name: one["how"] for name, one in known.items() if one.get("how")}
+        return Comparison(traces, how, tuple(name for name in known if name not in traces))
+
+    def report(self, folder: str | Path) -> Path:
+        """Write the folder of `save`, and an interactive HTML page about it, whose path is returned."""
+        return report.write(self.save(folder))
+
+
+def _setting(trace: Trace) -> dict[str, Any]:
+    """What methods of a comparison have in common for a seed: problem, network, x_0, precision and clock."""
+    known = {"data seed": trace.identity.facts.get("data seed"), **trace.identity.experiment}
+    return {name: value for name, value in known.items() if name not in ("method", "computes", "engine")}
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
+
+
+def folders(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
+    """A folder name for each method: its name, without parameters unless two methods share it.
+
+    >>> folders(["dsgd[alpha=1]", "gt-hsgd[beta=0.1]", "gt-hsgd"])
+    ['dsgd', 'gt-hsgd-beta=0.1', 'gt-hsgd']
+    """
+    heads = [name.partition("[")[0].strip() for name in names]
+    short = [head if heads.count(head) == 1 else name for head, name in zip(heads, names, strict=True)]
+    return slugs([*taken, *short])[len(taken) :]
+
+
+class Index:
+    """The methods in a comparison's folder, by name: the folder of each, and how its parameters were chosen."""
+
+    def __init__(self, folder: Path | None, known: dict[str, dict[str, Any]]) -> None:
+        self.folder, self.known = folder, known
+
+    @staticmethod
+    def of(folder: Path | None, names: Sequence[str], read: bool = True) -> Index:
+        """That of a folder, which may have fewer methods, but no others; not `read`, one that begins anew."""
+        known = _read(folder) if folder is not None and read else {}
+        others = [name for name in known if name not in names]
+        require(
+            not others,
+            f"{folder} is a comparison of {', '.join(known)}, and {', '.join(others)} is not asked for: name all, or "
+            "give another folder",
+        )
+        new = [name for name in names if name not in known]
+        taken = [one["folder"] for one in known.values()]
+        found = dict(zip(new, folders(new, taken), strict=True))
+        return Index(folder, {name: known.get(name) or {"folder": found[name]} for name in names})
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """The folder of each method, in that of the comparison."""
+        return {name: one["folder"] for name, one in self.known.items()}
+
+    def recall(self, name: str, about: Mapping[str, Any]) -> tuple[dict[str, Any], str] | None:
+        """What was chosen for a method earlier, if it is about the same."""
+        one = self.known[name]
+        return (one["values"], one["how"]) if one.get("about") == about else None
+
+    def keep(self, name: str, about: Mapping[str, Any], values: Mapping[str, Any], how: str) -> None:
+        """Remember what was chosen for a method."""
+        self.known[name] |= {"about": dict(about), "values": dict(values), "how": how}
+
+    def save(self) -> None:
+        """Write it, if there is a folder."""
+        if self.folder is not None:
+            write(self.folder / INDEX, (json.dumps({"methods": self.known}, indent=2) + "\n").encode())
+
+
+def homes(folder: Path) -> dict[str, Path]:
+    """The folders of the methods in a comparison's folder, by name."""
+    return {name: folder / one["folder"] for name, one in _read(folder).items()}
+
+
+def _read(folder: Path) -> dict[str, dict[str, Any]]:
+    """The methods in a folder of a comparison; none if it has none."""
+    file = folder / INDEX
+    if not file.is_file():
+        return {}
+    try:
+        known: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["methods"]
+        good = all(isinstance(one["folder"], str) for one in known.values())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        good = False
+    require(good, f"{file} is not the index of a comparison: remove it")
+    return known
