@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
 
 from made_traces import grid, pixels
 from peerdescent import figures as plot
@@ -27,7 +29,7 @@ def test_cells_are_the_best_over_the_rest():
     axes = figure.axes[0]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.1", "1", "10"]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["0.01", "0.5"]
-    assert [text.get_text() for text in axes.texts] == [f"{value:.3g}" for value in expected.to_numpy().ravel()]
+    assert [text.get_text() for text in axes.texts] == [f"{value:.3f}" for value in expected.to_numpy().ravel()]
     found = best(table)
     frame = next(patch for patch in axes.patches if not patch.get_fill())
     at = expected.columns.get_loc(found["alpha"]), expected.index.get_loc(found["beta"])
@@ -132,3 +134,25 @@ def test_maps_refuse_what_they_cannot_draw():
 def test_other_values():
     assert (drawn(plot.heatmap(grid(), "alpha", "beta", "grad_norm")) == 0.1).all()
     assert (drawn(plot.heatmap(grid(), "alpha", "beta", "loss@1")) == 2).all()
+
+
+def test_numbers_of_cells_have_three_digits_each():
+    values = np.array([0.32, 0.3211, 4.0, 50.0, 123.4, 1e-5])
+    figure = plot.heatmap(grid(values, alpha=[1.0, 2.0, 3.0], batch=[1, 2]), "alpha", "batch")
+    found = {text.get_text() for text in figure.axes[0].texts}
+    assert found == {"0.320", "0.321", "4.00", "50.0", "123", "1.00e-05"}
+
+
+@pytest.mark.parametrize("size", [(5, 4), (9, 5)])
+def test_title_and_legend_on_axes_of_the_caller_do_not_overlap(size):
+    theirs = Figure(figsize=size)
+    axes = theirs.subplots()
+    table = grid(seeds=(0, 1))
+    table.loc[table["alpha"] == 10.0, ["loss", "status"]] = [np.inf, "diverged"]
+    plot.heatmap(table, "alpha", "beta", ax=axes)
+    FigureCanvasAgg(theirs).draw()
+    assert len(axes.get_legend().get_texts()) == 2
+    title, label = axes._left_title.get_window_extent(), axes.xaxis.label.get_window_extent()
+    ticks = [tick.get_window_extent() for tick in axes.get_xticklabels()]
+    for other in (title, label, *ticks, axes.get_window_extent()):
+        assert not axes.get_legend().get_window_extent().overlaps(other)

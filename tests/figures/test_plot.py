@@ -9,10 +9,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import children
 from made_traces import grid, make, pixels, seeds
-from peerdescent import Network, topology
+from peerdescent import Comparison, Network, Traces, topology
 from peerdescent import figures as plot
 from peerdescent.runs.metrics import Metric
 from peerdescent.runs.trace import Status
+from small import some
 
 
 def test_four_panels_with_labels(tmp_path):
@@ -98,13 +99,25 @@ def test_the_legend_covers_nothing(count):
     assert legend.x1 <= figure.bbox.width
 
 
+def test_a_tall_legend_leaves_the_panels_their_room():
+    """Twelve long labels once covered the curves, with a warning that the layout was not applied."""
+    names = [f"problem = logistic(wards) (partition label), network = ring, alpha = {k}" for k in range(12)]
+    few, many = plot.curves({names[0]: make()}), plot.curves({name: make() for name in names})
+    for figure in (few, many):
+        FigureCanvasAgg(figure).draw()
+    assert not many.legends[0].get_window_extent().overlaps(many.axes[0].get_tightbbox())
+    heights = [figure.axes[0].get_window_extent().height for figure in (few, many)]
+    assert heights[1] > 0.8 * heights[0]
+    assert not any(",  " in text.get_text() for text in many.legends[0].get_texts())
+
+
 def test_the_title_holds_what_is_common():
     other = make(network="Network(star, n=4, lazy weights, lam=0.900)")
     assert plot.comparison({"ring": make(), "star": other}).get_suptitle() == "logistic(digits)"
 
 
 def test_nothing_to_compare():
-    with pytest.raises(ValueError, match="no traces to compare"):
+    with pytest.raises(ValueError, match="no traces to draw: give a Trace"):
         plot.comparison({})
 
 
@@ -229,6 +242,23 @@ def test_a_steep_start_does_not_flatten_the_end():
     assert low < 0 < 1 < high
 
 
+def test_the_axis_shows_where_curves_begin_unless_that_hides_the_rest():
+    """After a tenth of the run, a quarter of the height is left to one line, and an eighth to the other."""
+    epochs = np.linspace(0, 10, 101)
+    for left, whole in ((0.25, True), (0.125, False)):
+        losses = 0.3 + 0.4 * np.where(epochs < 1, 1 - (1 - left) * epochs, left * (1 - epochs / 10))
+        for figure in (plot.curves(make(losses)), plot.comparison(make(losses))):
+            assert (figure.axes[0].get_ylim()[1] >= 0.7) == whole
+
+
+def test_curves_say_over_how_many_seeds():
+    assert plot.curves({"a": seeds(3), "b": seeds(3)}).get_suptitle() == "mean of 3 seeds"
+    assert plot.curves({"a": seeds(1), "b": seeds(3)}).get_suptitle() == "means of 1 to 3 seeds"
+    assert plot.curves({"a": seeds(1)}).get_suptitle() == ""
+    assert plot.curves({"a": seeds(3)}, title="mine").get_suptitle() == "mine"
+    assert plot.comparison({"a": seeds(1), "b": seeds(3)}).get_suptitle().endswith("  ·  means of 1 to 3 seeds")
+
+
 def climbing(count=1, **changes):
     """Traces with a metric of the user's own, which climbs."""
     made = [make(accuracy=np.linspace(0.1, 0.9, 20) + 0.02 * k, cost=np.geomspace(1, 100, 20)) for k in range(count)]
@@ -259,14 +289,52 @@ def test_a_diverged_metric_of_the_user_does_not_set_the_scale():
     assert (low, high) == pytest.approx((0.06, 0.94))
 
 
+def names(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+@pytest.mark.parametrize("draw", [plot.curves, plot.comparison])
+def test_runs_in_any_form(draw):
+    """One trace, those of several seeds, a comparison, a list of these: labels are the methods' names."""
+    first, second = made("dsgd[batch=1,alpha=0.1]"), made("d2[batch=1,alpha=0.1]")
+    several = Traces([first, made("dsgd[batch=1,alpha=0.1]", seed=1)])
+    assert names(draw(first)) == names(draw(several)) == ["dsgd"]
+    assert len(draw(several).axes[0].collections) == 1, "several seeds are one line, with a band"
+    assert names(draw({"mine": first})) == ["mine"]
+    assert names(draw([several, second])) == ["dsgd", "d2"]
+    assert names(draw([first, made("dsgd[batch=1,alpha=0.5]")])) == [
+        "dsgd[batch=1,alpha=0.1]",
+        "dsgd[batch=1,alpha=0.5]",
+    ]
+    assert names(draw([first, several])) == ["dsgd 1", "dsgd 2"]
+    assert names(draw([Comparison({"one": Traces([first]), "two": Traces([second])}), second])) == ["one", "two", "d2"]
+    assert names(draw([{"x": first, "x 1": first}, {"x": first}])) == ["x 2", "x 1", "x 3"], "none is lost"
+
+
+@pytest.mark.parametrize("draw", [plot.curves, plot.comparison])
+def test_what_is_no_run(draw):
+    remedy = r": give a Trace, Traces, a Comparison, a list of these, or \{label: traces\}"
+    for wrong, said in [
+        (make().table, "the runs to draw are of type DataFrame, which is no trace of peer.run"),
+        ("dsgd", "the runs to draw are of type str, which is no trace of peer.run"),
+        ([make(), [make()]], "a list of runs has one of type list, which is no trace of peer.run"),
+        ({"a": make().table}, "'a' is of type DataFrame, which is no trace of peer.run"),
+        ({"a": [make(), 3]}, "'a' has one of type int, which is no trace of peer.run"),
+        ([], "no traces to draw"),
+    ]:
+        with pytest.raises(ValueError, match=said + remedy):
+            draw(wrong)
+    with pytest.raises(ValueError, match="'a' has no traces: give at least one"):
+        draw({"a": []})
+
+
+def made(method, seed=0):
+    trace = make()
+    return dataclasses.replace(trace, identity=dataclasses.replace(trace.identity, method=method, seed=seed))
+
+
 def test_curves_refuse_what_they_cannot_draw():
     groups = {"a": seeds()}
-    with pytest.raises(ValueError, match="no groups to draw"):
-        plot.curves({})
-    with pytest.raises(ValueError, match="'a' has to be a list"):
-        plot.curves({"a": []})
-    with pytest.raises(ValueError, match="'a' has to be a list"):
-        plot.curves({"a": make()})
     with pytest.raises(ValueError, match="give optimum="):
         plot.curves(groups, [("epoch", "gap")])
     with pytest.raises(ValueError, match="unknown horizontal axis 'epochs': did you mean 'epoch'"):
@@ -283,7 +351,7 @@ def test_curves_refuse_what_they_cannot_draw():
         plot.curves({"a": [make(epoch=np.nan)]})
 
 
-@pytest.mark.parametrize("kind", ["comparison", "curves", "heatmap", "drawing"])
+@pytest.mark.parametrize("kind", some(["curves", "comparison", "heatmap", "drawing"], 2))
 def test_every_figure_in_every_format(kind, tmp_path):
     figure = {
         "comparison": lambda: plot.comparison({"a": make(), "b": make()}),
@@ -314,7 +382,7 @@ def test_other_formats_are_refused(tmp_path):
 def test_pyplot_is_never_loaded():
     code = """
 import sys
-from peerdescent import Network, topology
+from peerdescent import Comparison, Network, Traces, topology
 from peerdescent import figures as plot
 plot.drawing(Network(topology.ring(4)))
 sys.exit("matplotlib.pyplot" in sys.modules)
@@ -349,7 +417,7 @@ def test_only_figures_of_our_own_are_replaced(tmp_path, suffix):
         plot.save(figure, path)
     path.write_bytes(b"my talk about peerdescent")
     with pytest.raises(
-        ValueError, match=r"is not a figure of peerdescent: give another name, or --force to replace it"
+        ValueError, match=r"is not a figure of peerdescent: give another name, or force=True to replace it"
     ):
         plot.save(figure, path)
     assert path.read_bytes() == b"my talk about peerdescent"

@@ -11,6 +11,7 @@ from peerdescent.networks import spectra
 from peerdescent.networks.faults import FAULTS, parse
 from peerdescent.networks.rounds import matrix
 from peerdescent.threefry import source
+from small import some
 
 RING, GRID = peer.topology.ring(6), peer.topology.grid(12)
 DIGRAPH = nx.DiGraph([*((i, (i + 1) % 6) for i in range(6)), (0, 3), (1, 4)])
@@ -167,7 +168,7 @@ def test_top_k_keeps_the_largest():
     assert np.isnan(hidden).any()
 
 
-@pytest.mark.parametrize("kind", FAULTY)
+@pytest.mark.parametrize("kind", some(FAULTY, 2))
 def test_lambda_in_closed_form_is_that_of_draws(kind):
     network = peer.Network(peer.topology.watts_strogatz(10), **FAULTY[kind])
     assert network.lam_interval is None
@@ -306,10 +307,10 @@ def test_texts():
             "a message of push that is lost is lost for ever",
         ),
         (lambda: peer.Network(RING, rounds=0), "rounds = 0: must be a whole number of at least 1"),
-        (lambda: peer.Network(RING, accelerate=True), "accelerate with rounds = 1: give two rounds or more"),
+        (lambda: peer.Network(RING, accelerate=True), "accelerate=True with rounds = 1: give two rounds or more"),
         (
             lambda: peer.Network(peer.topology.directed_exponential(8), rounds=2, accelerate=True),
-            "accelerate needs symmetric weights that stay",
+            "accelerate=True needs symmetric weights that stay",
         ),
         (lambda: peer.Network(nx.DiGraph([(0, 1), (1, 2)]), "push-pull"), "is not strongly connected"),
         (lambda: peer.Network([DIGRAPH, DIGRAPH], "push-pull"), "push-pull weights of a sequence: give one graph"),

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from peerdescent.errors import require, unknown
+from peerdescent.figures.sheets import sheet
 from peerdescent.figures.style import COLOURS, finish
 from peerdescent.runs.bands import GAP, HORIZONTAL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 ACROSS = ("epoch", "bytes")
 """The horizontal axes of the panels."""
 COLUMNS = ("line", *ACROSS, "gap", "low", "high")
 
 
-def highlighted(curves: pd.DataFrame, line: str) -> Figure:
+def highlighted(curves: pd.DataFrame, line: str, ax: Any = None) -> Figure:
     """The gap of one line by epochs and by bytes, in colour, in front of all other lines in grey.
 
     Args:
         curves: One row per point: the name of its `line`, `epoch`, `bytes`, the mean `gap` over seeds, and `low` and
             `high`, the smallest and the largest of them.
         line: The name of the line in front.
+        ax: Two axes of matplotlib to draw on; by default a new figure.
 
     Returns:
         The figure.
@@ -39,26 +41,26 @@ def highlighted(curves: pd.DataFrame, line: str) -> Figure:
     lines = _lines(curves)
     if line not in lines:
         raise unknown("line", line, lines)
-    figure = Figure(figsize=(6.4, 2.3))
-    figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.04)
-    for axes, x in zip(figure.subplots(1, 2, sharey=True), ACROSS, strict=True):
+    place = sheet(ax, 2, (6.4, 2.3), pads=(0.06, 0.04), sharey=True)
+    for axes, x in zip(place.axes, ACROSS, strict=True):
         for name, own in lines.items():
             if name != line:
                 # Without smooth edges, the file has half the size.
                 axes.plot(*_shown(own, x), color="0.8", linewidth=0.5, antialiased=False, zorder=1)
         _front(axes, lines[line], x, COLOURS[0])
         _finished(axes, curves, x)
-    figure.axes[1].set_ylabel("")
-    return figure
+    place.axes[1].set_ylabel("")
+    return place.figure
 
 
-def ranked(curves: pd.DataFrame, groups: pd.Series, title: str = "") -> Figure:
+def ranked(curves: pd.DataFrame, groups: pd.Series, title: str = "", ax: Any = None) -> Figure:
     """All lines by epochs and by bytes, with a colour for each group, and the last gap of each, the smallest first.
 
     Args:
         curves: As for `highlighted`.
         groups: The group of each line, by the name of the line.
         title: The title of the figure.
+        ax: Three axes of matplotlib to draw on; by default a new figure.
 
     Returns:
         The figure.
@@ -67,18 +69,17 @@ def ranked(curves: pd.DataFrame, groups: pd.Series, title: str = "") -> Figure:
     last = {name: own.iloc[-1] for name, own in lines.items()}
     order = sorted(lines, key=lambda name: -np.nan_to_num(last[name]["gap"], nan=np.inf))
     colours = {group: COLOURS[k % len(COLOURS)] for k, group in enumerate(dict.fromkeys(groups))}
-    figure = Figure(figsize=(12.5, max(3.4, 1.2 + 0.19 * len(lines))))
-    figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.05)
-    *panels, dots = figure.subplots(1, 3)
+    place = sheet(ax, 3, (12.5, max(3.4, 1.2 + 0.19 * len(lines))), pads=(0.06, 0.05))
+    *panels, dots = place.axes
     for axes, x in zip(panels, ACROSS, strict=True):
         for name, own in lines.items():
             axes.plot(*_shown(own, x), color=colours[groups[name]], linewidth=1.0)
         _finished(axes, curves, x)
     panels[1].set_ylabel("")
-    for place, name in enumerate(order):
+    for rank, name in enumerate(order):
         end, colour = last[name], colours[groups[name]]
-        dots.plot([end["low"], end["high"]], [place, place], color=colour, linewidth=1.2)
-        dots.plot(end["gap"], place, "o", color=colour, markersize=5, label=groups[name])
+        dots.plot([end["low"], end["high"]], [rank, rank], color=colour, linewidth=1.2)
+        dots.plot(end["gap"], rank, "o", color=colour, markersize=5, label=groups[name])
     dots.set_yticks(range(len(order)), order, fontsize=8)
     finish(dots, f"last {GAP.label}", "")
     dots.set_xscale("log")
@@ -88,10 +89,9 @@ def ranked(curves: pd.DataFrame, groups: pd.Series, title: str = "") -> Figure:
     dots.margins(y=0.02)
     handles = dict(zip(dots.get_legend_handles_labels()[1], dots.get_legend_handles_labels()[0], strict=True))
     shown = [group for group in colours if group in handles]
-    figure.legend([handles[group] for group in shown], shown, loc="outside lower center", ncols=6, frameon=False)
-    if title:
-        figure.suptitle(title, fontsize=12)
-    return figure
+    place.legend([handles[group] for group in shown], shown, "lower center", ncols=6)
+    place.title(title)
+    return place.figure
 
 
 def _lines(curves: pd.DataFrame) -> dict[str, pd.DataFrame]:

@@ -7,21 +7,23 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.transforms import ScaledTranslation
 
 from peerdescent.errors import require, unknown
-from peerdescent.sweeps.seeds import levels, parameters, ranked, smallest, summary
+from peerdescent.figures.sheets import sheet
+from peerdescent.sweeps.seeds import levels, parameters, ranked, setting, smallest, summary
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 NUMBERED = 120  # the most cells with numbers; more would not be legible
 TICKS = 40  # on an axis of a map, at most
 
 
-def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss") -> Figure:
+def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss", ax: Any = None) -> Figure:
     """A heat map of a table of `sweep` over two of its hyperparameters.
 
     A cell shows the smallest mean over seeds among the configurations with its two values. As in `best`, only
@@ -29,11 +31,15 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss") -> Figure:
     best cell. The colour scale ends at the best plus three times the median's distance from it, so that large losses do
     not hide small differences.
 
+    Of several problems or networks, a cell may have one only: make `network`, say, an axis, or give rows of one
+    setting. The best configuration of each is then marked.
+
     Args:
         table: The table.
         x: The hyperparameter on the horizontal axis.
         y: The hyperparameter on the vertical axis.
         value: "loss", "grad_norm" or a column such as "loss@5".
+        ax: The axes of matplotlib to draw on; by default a new figure.
 
     Returns:
         The figure.
@@ -52,49 +58,75 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss") -> Figure:
     require(x != y, f"x and y are both {x!r}: give two different parameters of {', '.join(names)}")
     each = summary(table, value)
     (column, across), (row, up) = levels(each[x]), levels(each[y])
+    where = setting(table)
+    for name in where:
+        cell = each.assign(x=column, y=row).groupby(["x", "y"])[name]
+        require(
+            cell.nunique().max() == 1,
+            f"cells of {x} and {y} have several values of {name}: make it an axis, or give rows of one, as in "
+            f"table[table[{name!r}] == {each[name].iloc[0]!r}]",
+        )
     cells, hatched = smallest(each, value, row, column, (len(up), len(across)))
-    best = next(iter(ranked(each, value)), None)
-    cell = max(0.7, 0.05 + 0.1 * max(map(len, across)))
-    width, height = min(14.0, max(5.5, cell * len(across) + 2)), min(11.0, max(2.6, 0.42 * len(up) + 1.7))
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots()
+    order = each.iloc[ranked(each, value)]
+    best = (order.drop_duplicates(where) if where else order[:1]).index.tolist()
+    wide = max(0.7, 0.05 + 0.1 * max(map(len, across)))
+    width, height = min(14.0, max(5.5, wide * len(across) + 2)), min(11.0, max(2.6, 0.42 * len(up) + 1.7))
+    place = sheet(ax, 1, (width, height), pads=(0.04, 0.04))
+    (axes,), width = place.axes, place.width
     found = cells[np.isfinite(cells)]
     low, high = (found.min(), found.max()) if len(found) else (0.0, 1.0)
     top = low + 3 * (np.median(found) - low) if len(found) else high
     top = top if low < top < high else high
     mesh = axes.pcolormesh(np.ma.masked_invalid(cells), cmap="cividis_r", vmin=low, vmax=top)
     handles = _special(axes, cells, hatched)
-    if best is None:
-        figure.suptitle("no configuration is done for every seed", fontsize=12)
+    if not best:
+        place.title("no configuration is done for every seed")
     else:
-        others = [name for name in names if name not in (x, y) and each[name].nunique(dropna=False) > 1]
-        at = [f"{name}\u00a0=\u00a0{levels(each[name].iloc[[best]])[1][0]}" for name in (x, y, *others)]
-        title = textwrap.fill(f"best {value} {each[value].iloc[best]:.6g} at {', '.join(at)}", int(11 * width))
-        figure.suptitle(title, fontsize=12)
+        others = [name for name in names if name not in (x, y, *where) and each[name].nunique(dropna=False) > 1]
+        at = [f"{name}\u00a0=\u00a0{levels(each[name].iloc[best[:1]])[1][0]}" for name in (x, y, *others)]
+        title = f"best {value} {each[value].iloc[best[0]]:.6g} at {', '.join(at)}"
+        varied = [name for name in (x, y) if name in where and each[name].nunique() > 1]
+        each_of = " and ".join("number of nodes" if name == "nodes" else name for name in varied)
+        title = f"{value} for each {each_of}" if varied else title
+        title = textwrap.fill(title, int(11 * width))
         note = [f"mean of {table['seed'].nunique()} seeds"] if table["seed"].nunique() > 1 else []
         note += [f"smallest over {', '.join(others)}"] if others else []
-        below = axes.set_title(textwrap.fill(", ".join(note), int(13 * width)), fontsize=10, color="0.3").get_text()
-        figure.set_figheight(height + 0.2 * (title.count("\n") + below.count("\n")))
-        figure.colorbar(mesh, ax=axes, extend="max" if top < high else "neither", pad=0.02, label=value)
+        below = textwrap.fill(", ".join(note), int(13 * width))
+        if place.own:
+            place.title(title)
+            axes.set_title(below, fontsize=10, color="0.3")
+            place.figure.set_figheight(height + 0.2 * (title.count("\n") + below.count("\n")))
+        else:
+            place.title(f"{title}\n{below}".strip())
+        place.figure.colorbar(mesh, ax=axes, extend="max" if top < high else "neither", pad=0.02, label=value)
         frame: dict[str, Any] = {"fill": False, "edgecolor": "black", "linewidth": 3}
-        axes.add_patch(Rectangle((column[best], row[best]), 1, 1, **frame, clip_on=False, zorder=3))
-        handles = [Patch(**frame, label="best"), *handles]
+        if not {x, y} <= {*where}:  # otherwise every cell is the best of its setting
+            for one in best:
+                axes.add_patch(Rectangle((column[one], row[one]), 1, 1, **frame, clip_on=False, zorder=3))
+            handles = [Patch(**frame, label=f"best for each {each_of}" if varied else "best"), *handles]
     if cells.size <= NUMBERED:
         for i, j in np.argwhere(np.isfinite(cells)):
             ink = "black" if _luminance(mesh.to_rgba(cells[i, j])) > 0.18 else "white"
-            axes.text(j + 0.5, i + 0.5, f"{cells[i, j]:.3g}", ha="center", va="center", fontsize=8.5, color=ink)
+            shown = f"{cells[i, j]:#.3g}".removesuffix(".")
+            axes.text(j + 0.5, i + 0.5, shown, ha="center", va="center", fontsize=8.5, color=ink)
     for axis, labels, name in ((axes.xaxis, across, x), (axes.yaxis, up, y)):
-        shown = range(0, len(labels), math.ceil(len(labels) / TICKS))
-        axis.set_ticks([k + 0.5 for k in shown], [labels[k] for k in shown])
+        ticks = range(0, len(labels), math.ceil(len(labels) / TICKS))
+        axis.set_ticks([k + 0.5 for k in ticks], [labels[k] for k in ticks])
         axis.set_label_text(name)
     crowded = max(map(len, across)) * min(len(across), TICKS) > 11 * (width - 2)
     axes.tick_params(axis="x", length=0, rotation=90 if crowded else 0)
     axes.tick_params(axis="y", length=0)
     axes.set(xlim=(0, len(across)), ylim=(0, len(up)))
     axes.spines[:].set_visible(False)
-    if handles:
-        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
-    return figure
+    if handles and place.own:
+        place.legend(handles, [str(each.get_label()) for each in handles], "lower center", ncols=len(handles))
+    elif handles:  # cells fill the axes, and the title is above: beside the label below, or above where ticks are long
+        axes.set_xlabel(x, loc="left")
+        corner = axes.transAxes + ScaledTranslation(0, 4 / 72 if crowded else -18 / 72, place.figure.dpi_scale_trans)
+        look: dict[str, Any] = {"loc": "lower right" if crowded else "upper right", "ncols": len(handles)}
+        look |= {"fontsize": 9, "frameon": False, "handlelength": 1.3, "columnspacing": 1.0, "borderaxespad": 0}
+        axes.legend(handles=handles, bbox_to_anchor=(1, 1 if crowded else 0), bbox_transform=corner, **look)
+    return place.figure
 
 
 def _special(axes: Axes, cells: np.ndarray, hatched: np.ndarray) -> list[Patch]:

@@ -9,50 +9,74 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter
 
 from peerdescent.errors import require, unknown
+from peerdescent.figures.groups import Runs, grouped
+from peerdescent.figures.sheets import sheet
 from peerdescent.figures.style import finish, line_style
 from peerdescent.runs.bands import HORIZONTAL, add_gap, band, quantities
 from peerdescent.runs.trace import Status, Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from peerdescent.runs.metrics import Metric
 
 MARKS = 8  # the most markers of a line
+LEGEND = 0.75  # the inches of a legend for which there is room; the figure is as much taller as the legend has more
 
 
-def comparison(traces: Mapping[str, Trace]) -> Figure:
-    """Four panels with one line per trace: loss, gradient norm and consensus error by epochs, and loss by bytes.
+def comparison(
+    traces: Runs,
+    ax: Any = None,
+    panels: Sequence[tuple[str, str]] = (),
+    optimum: float | None = None,
+) -> Figure:
+    """Four panels with one line per method: loss, gradient norm and consensus error by epochs, and loss by bytes.
 
-    If all traces have a clock, the loss by simulated seconds follows. Metrics of your own that all traces have follow,
-    in panels by epochs. If a trace has no epochs (an infinite stream of samples), steps take their place. The axes are
-    as in `curves`.
+    A line is one trace, or the mean of several that differ in seed. If all traces have a clock, the loss by simulated
+    seconds follows. Metrics of your own that all traces have follow, in panels by epochs. If a trace has no epochs (an
+    infinite stream of samples), steps take their place. With `panels`, there are those instead. `traces`, the axes,
+    `panels`, `optimum` and `ax` are as in `curves`.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
     >>> trace = peer.run(peer.methods.dsgd(), problem, peer.Network(peer.topology.ring(4)), steps=20, record=5)
-    >>> len(comparison({"dsgd": trace}).axes)
+    >>> len(comparison(trace).axes)
     4
     """
-    require(len(traces) > 0, "no traces to compare: give at least one")
-    time = "step" if any(trace.table["epoch"].isna().any() for trace in traces.values()) else "epoch"
+    groups = grouped(traces)
+    every = [trace for own in groups.values() for trace in own]
+    chosen = list(panels) or _panels(every)
+    return curves(groups, chosen, optimum, "  ·  ".join(filter(None, [_title(every), _over(groups)])), ax)
+
+
+def _over(groups: Mapping[str, Sequence[Trace]]) -> str:
+    """Over how many seeds the lines are means; empty if all are of one."""
+    counts = sorted({len(traces) for traces in groups.values()})
+    if counts == [1]:
+        return ""
+    return f"mean of {counts[0]} seeds" if len(counts) == 1 else f"means of {counts[0]} to {counts[-1]} seeds"
+
+
+def _panels(traces: Sequence[Trace]) -> list[tuple[str, str]]:
+    """The panels of a comparison, which all traces can fill."""
+    time = "step" if any(trace.table["epoch"].isna().any() for trace in traces) else "epoch"
     panels = [(time, "loss"), (time, "grad_norm"), (time, "consensus"), ("bytes", "loss")]
-    if all("clock" in trace.table and trace.table["clock"].notna().any() for trace in traces.values()):
+    if all("clock" in trace.table and trace.table["clock"].notna().any() for trace in traces):
         panels.append(("clock", "loss"))
-    owned = [[own.name for own in trace.metrics] for trace in traces.values()]
-    panels += [(time, name) for name in owned[0] if all(name in names for names in owned)]
-    return curves({name: [trace] for name, trace in traces.items()}, panels, title=_title(traces))
+    owned = [[own.name for own in trace.metrics] for trace in traces]
+    return panels + [(time, name) for name in owned[0] if all(name in names for names in owned)]
 
 
 def curves(
-    groups: Mapping[str, Sequence[Trace]],
+    traces: Runs,
     panels: Sequence[tuple[str, str]] = (("epoch", "loss"),),
     optimum: float | None = None,
     title: str = "",
+    ax: Any = None,
 ) -> Figure:
     """Curves of groups of traces that differ in seed. Each group is one line, the mean over its traces.
 
@@ -64,12 +88,15 @@ def curves(
     other traces. The axis of the loss is limited if a trace rises, or if a steep start would make the rest look flat.
 
     Args:
-        groups: The traces of each line, by the line's name.
+        traces: One `Trace`, the `Traces` of several seeds, a `Comparison`, a list of these, or {label: traces}. Lines
+            without a label go by the names of their methods.
         panels: The axes (horizontal, vertical) of each panel. Horizontal is "step", "epoch", "rounds", "bytes",
             "seconds" or "clock"; vertical is "loss", "gap" (loss - `optimum`), "grad_norm", "stationarity",
             "consensus" or a metric of your own.
         optimum: The smallest possible loss, for gaps.
-        title: The title of the figure.
+        title: The title of the figure; by default the number of seeds, if there are several and the figure is new.
+        ax: The axes of matplotlib to draw on, one for each panel, as one object, a list or an array; by default a new
+            figure. Their figure keeps its layout: title and legend go into the first panel.
 
     Returns:
         The figure.
@@ -81,51 +108,46 @@ def curves(
     >>> len(curves({"dsgd": traces}, [("epoch", "loss"), ("bytes", "gap")], optimum=0.0).axes)
     2
     """
+    groups = grouped(traces)
     metrics = _check(groups, panels, optimum)
     columns = len(panels) if len(panels) <= 3 else math.ceil(len(panels) / 2)
-    rows = math.ceil(len(panels) / columns)
-    figure = Figure(figsize=(max(6.0, 4.75 * columns), max(4.2, 3.4 * rows)))
-    figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.06)
+    size = max(6.0, 4.75 * columns), max(4.2, 3.4 * math.ceil(len(panels) / columns))
+    place = sheet(ax, len(panels), size, columns)
     first: dict[str, Axes] = {}
-    places = figure.subplots(rows, columns, squeeze=False).flatten()
-    for axes, (x, y) in zip(places, panels, strict=False):
-        if first.setdefault(x, axes) is not axes:
+    for axes, (x, y) in zip(place.axes, panels, strict=True):
+        if first.setdefault(x, axes) is not axes and place.own:
             axes.sharex(first[x])
         metric, drawn = metrics[y], []
-        for index, (name, traces) in enumerate(groups.items()):
-            drawn += _group(axes, index, name, traces, x, metric, optimum)
+        for index, (name, own) in enumerate(groups.items()):
+            drawn += _group(axes, index, name, own, x, metric, optimum)
         finish(axes, HORIZONTAL[x].label, metric.label)
         axes.margins(x=0.02)
         if x == "bytes":
             axes.xaxis.set_major_formatter(EngFormatter(unit="B"))
             axes.xaxis.set_major_locator(MaxNLocator(6))
         (_logarithmic if metric.log else _loss_limits if y == "loss" else _linear)(axes, drawn)
-    for axes in places[len(panels) :]:
-        axes.remove()
-    handles = [line for line in places[0].get_lines() if not str(line.get_label()).startswith("_")]
-    room = int(12.6 * figure.get_figwidth())
-    labels = [_wrapped(str(line.get_label()), room - 10) for line in handles]
+    handles = [line for line in place.axes[0].get_lines() if not str(line.get_label()).startswith("_")]
+    room = int(12.6 * place.width)
+    labels = [_wrapped(str(line.get_label()), max(room - 10, 10)) for line in handles]
     widest = max(len(part) for label in labels for part in label.split("\n"))
     fit = max(1, min(len(handles), room // (10 + widest)))
-    figure.legend(handles, labels, loc="outside lower center", ncols=fit, frameon=False, handlelength=3.2)
-    if title:
-        figure.suptitle(title, fontsize=12)
-    return figure
+    if place.own:  # a tall legend must not take the room of the panels
+        tall = math.ceil(len(handles) / fit) * (0.07 + 0.17 * max(label.count("\n") + 1 for label in labels))
+        place.figure.set_figheight(place.figure.get_figheight() + max(0.0, tall - LEGEND))
+    place.legend(handles, labels, "lower center", ncols=fit, handlelength=3.2)
+    place.title(title or (_over(groups) if place.own else ""))
+    return place.figure
 
 
 def _wrapped(label: str, width: int) -> str:
     """A label in lines of at most `width` letters; a selector is cut between its parameters."""
-    return label if len(label) <= width else "\n".join(textwrap.wrap(label.replace(",", ", "), width))
+    return label if len(label) <= width else "\n".join(textwrap.wrap(re.sub(r",(?=\S)", ", ", label), width))
 
 
 def _check(
     groups: Mapping[str, Sequence[Trace]], panels: Sequence[tuple[str, str]], optimum: float | None
 ) -> dict[str, Metric]:
     """Refuse panels with unknown axes; returns the metrics for the vertical axis."""
-    require(len(groups) > 0, "no groups to draw: give at least one")
-    for name, traces in groups.items():
-        good = not isinstance(traces, Trace) and len(traces) > 0
-        require(good, f"the group {name!r} has to be a list of at least one trace")
     pairs = len(panels) > 0 and all(not isinstance(panel, str) and len(panel) == 2 for panel in panels)
     require(pairs, f'panels = {panels!r}: give pairs, such as [("epoch", "loss")]')
     every = [trace for traces in groups.values() for trace in traces]
@@ -191,13 +213,13 @@ def _line(name: str, traces: Sequence[Trace], x: str, metric: Metric, optimum: f
         require(finite, f"{name!r} has no finite {wanted} at any record; choose another panel")
     found = band(tables, x, metric.name)
     require(len(found.x) > 0, f"the traces of {name!r} have no {x} in common: give them the same budget")
+    low, high = found.edges(metric.log)
     if not metric.log:
-        low, high = found.mean - found.deviation, found.mean + found.deviation
-        return _Line(found.x, found.mean, np.maximum(low, found.low), np.minimum(high, found.high))
+        return _Line(found.x, found.mean, low, high)
     # A log axis cannot show the zero consensus error of a common start, or a loss below the optimum.
     mean = np.where(found.mean > 0, found.mean, np.nan)
     least = found.values[found.values > 0].min(initial=math.inf)
-    return _Line(found.x, mean, np.maximum(found.low, least) + 0 * mean, found.high + 0 * mean)
+    return _Line(found.x, mean, np.maximum(low, least) + 0 * mean, high + 0 * mean)
 
 
 def _linear(axes: Axes, lines: Sequence[_Line]) -> None:
@@ -209,9 +231,10 @@ def _linear(axes: Axes, lines: Sequence[_Line]) -> None:
 
 
 def _loss_limits(axes: Axes, lines: Sequence[_Line]) -> None:
-    """Limit the axis of the loss, since a rising line or a steep start would make all else look flat.
+    """Limit the axis of the loss if a rising line or a steep start would make all else look flat.
 
-    Above the start, show no more than below it, and no more than twice the height that is left after a tenth of a run.
+    Above the start, show no more than below it. If less than a fifth of the height is left after a tenth of a run, show
+    no more than twice that.
     """
     start, low = max(_finite(line.mean[:1] for line in lines)), min(_finite(line.low for line in lines))
     reach = start - low
@@ -220,8 +243,8 @@ def _loss_limits(axes: Axes, lines: Sequence[_Line]) -> None:
     steady = [line for line, gone in zip(lines, escaped, strict=True) if not gone and not line.diverged]
     late = _finite(line.high[line.x >= 0.9 * line.x[0] + 0.1 * line.x[-1]] for line in steady)
     if steady and len(late) > 0:
-        height = max(2 * (max(late) - low), 0.1 * reach)
-        top = low + height if low + height < start else top
+        left = max(late) - low
+        top = low + max(2 * left, 0.1 * reach) if left < reach / 5 else top
     if reach > 0 and top < math.inf:
         axes.set_ylim(low - 0.05 * (top - low), top)
 
@@ -246,10 +269,10 @@ def _finite(arrays: Any) -> list[float]:
     return [value for array in arrays for value in array.tolist() if math.isfinite(value)]
 
 
-def _title(traces: Mapping[str, Trace]) -> str:
+def _title(traces: Sequence[Trace]) -> str:
     """The names of the problem and the network, if they are the same for all traces."""
-    problems = {trace.identity.problem for trace in traces.values()}
-    networks = {trace.identity.network for trace in traces.values()}
+    problems = {trace.identity.problem for trace in traces}
+    networks = {trace.identity.network for trace in traces}
     common = [next(iter(names)) for names in (problems, networks) if len(names) == 1]
     shown = (re.sub(r"^Network\((.*)lam=(.*)\)$", r"\1λ = \2", name) for name in common)
     return "  ·  ".join(shown)

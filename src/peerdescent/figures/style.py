@@ -10,6 +10,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from peerdescent.display.elements import COLOURS as COLOURS
 from peerdescent.errors import require
 from peerdescent.files import write
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9", "#999999")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1.5, 1)))
 MARKERS = "os^DvPX<>"
 SUFFIXES = (".png", ".pdf", ".svg")
@@ -72,5 +72,5 @@ def check_replaceable(path: Path, force: bool = False) -> None:
     require(path.suffix.lower() in SUFFIXES, f"cannot draw {path.name!r}: end its name in {', '.join(SUFFIXES)}")
     require(
         force or not path.is_file() or MARKS[path.suffix.lower()].format(MADE_BY).encode() in path.read_bytes(),
-        f"{path} is not a figure of peerdescent: give another name, or --force to replace it",
+        f"{path} is not a figure of peerdescent: give another name, or force=True to replace it",
     )

@@ -5,25 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+from peerdescent.figures.sheets import sheet
 from peerdescent.figures.style import COLOURS, finish, line_style
 from peerdescent.theory.theorem import TERMS
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from peerdescent.theory.measured import Measured
 
 TERM_COLOURS = tuple(colour for colour in COLOURS if colour not in ("#000000", COLOURS[1]))
 """Colours of the terms. Black is for the bound, and the second colour for the measurement."""
-
-
-def _figure(columns: int) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(5.2 * columns, 4.4))
-    figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.06)
-    return figure, figure.subplots(1, columns, squeeze=False)[0]
 
 
 def _style(index: int) -> dict[str, Any]:
@@ -37,7 +32,7 @@ def _plain(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def speedup(table: pd.DataFrame, slopes: pd.DataFrame, curves: pd.DataFrame) -> Figure:
+def speedup(table: pd.DataFrame, slopes: pd.DataFrame, curves: pd.DataFrame, ax: Any = None) -> Figure:
     """The speed-up with n: gaps by all gradients of the network, and gradients per node by n.
 
     Under a linear speed-up the curves of the first panel coincide.
@@ -46,12 +41,13 @@ def speedup(table: pd.DataFrame, slopes: pd.DataFrame, curves: pd.DataFrame) -> 
         table: The gradients per node, by topology, nodes and epsilon.
         slopes: The slope of their logarithms with its confidence interval, by topology and epsilon.
         curves: The root of the mean gap, by topology, nodes and gradients per node.
+        ax: Two axes of matplotlib to draw on; by default a new figure.
 
     Returns:
         The figure.
     """
-    figure, (left, right) = _figure(2)
-    figure.set_size_inches(10.4, 5.4)
+    place = sheet(ax, 2, (10.4, 5.4))
+    left, right = place.axes
     first = str(table["topology"].iloc[0])
     for index, (nodes, own) in enumerate(curves[curves["topology"] == first].groupby("nodes")):
         left.loglog(own["nodes"] * own["gradients"], own["rms"], label=f"n = {nodes}", **_style(index))
@@ -75,13 +71,17 @@ def speedup(table: pd.DataFrame, slopes: pd.DataFrame, curves: pd.DataFrame) -> 
     finish(right, "nodes n", r"gradients a node needs for $E\|\nabla F\|\leq\epsilon$")
     _plain(left.yaxis)
     handles, labels = right.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower right", ncols=2, frameon=False, fontsize=9, handlelength=3.2)
-    return figure
+    place.legend(handles, labels, "lower right", panel=1, ncols=2, fontsize=9, handlelength=3.2)
+    return place.figure
 
 
-def independence(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
-    """Gaps by gradients, one line per graph; and gradients needed by 1 / (1 - lambda), one line per epsilon."""
-    figure, (left, right) = _figure(2)
+def independence(table: pd.DataFrame, curves: pd.DataFrame, ax: Any = None) -> Figure:
+    """Gaps by gradients, one line per graph; and gradients needed by 1 / (1 - lambda), one line per epsilon.
+
+    They are drawn on the two axes of matplotlib in `ax`, by default in a new figure.
+    """
+    place = sheet(ax, 2, (10.4, 4.4))
+    left, right = place.axes
     for index, (graph, own) in enumerate(curves.groupby("topology", sort=False)):
         label = f"{graph}, λ = {own['lambda'].iloc[0]:.2f}"
         left.loglog(own["gradients"], own["rms"], label=label, **_style(index))
@@ -95,13 +95,16 @@ def independence(table: pd.DataFrame, curves: pd.DataFrame) -> Figure:
         _plain(axis)
     finish(right, r"$1/(1-\lambda)$", "gradients needed, by those on the complete graph")
     right.legend(frameon=False, fontsize=9)
-    return figure
+    return place.figure
 
 
-def bound(found: Measured, title: str = "") -> Figure:
-    """The six terms of Theorem 1 and their sum for growing T, and the measured gap with its range over seeds."""
-    figure, (axes,) = _figure(1)
-    figure.set_size_inches(7.4, 5)
+def bound(found: Measured, title: str = "", ax: Any = None) -> Figure:
+    """The six terms of Theorem 1 and their sum for growing T, and the measured gap with its range over seeds.
+
+    They are drawn on the axes `ax` of matplotlib, by default in a new figure.
+    """
+    place = sheet(ax, 1, (7.4, 5))
+    (axes,) = place.axes
     curve = found.curve
     axes.loglog(curve["steps"], curve["bound"], color="black", linewidth=2.4, label="Theorem 1's bound")
     # On a complete graph the network's terms are zero, which a log axis cannot show.
@@ -116,7 +119,7 @@ def bound(found: Measured, title: str = "") -> Figure:
     lowest = curve["least"].min()
     axes.set_ylim(bottom=max(min(curve[shown].min().min(), lowest) / 2, lowest / 1e5))
     finish(axes, "steps T", r"$E\|\nabla F(\tilde{x}_T)\|^2$, mean over nodes and t = 0..T")
-    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    place.legend(*axes.get_legend_handles_labels(), "right upper", fontsize=9)
     if title:
         axes.set_title(title, fontsize=10)
-    return figure
+    return place.figure

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from peerdescent.errors import check_fields, require, whole
-from peerdescent.networks import spectra, topology, weighing
+from peerdescent.networks import card, spectra, topology, weighing
 from peerdescent.networks.faults import Fault, parse
 from peerdescent.networks.random_graphs import RandomGraph
 from peerdescent.networks.rounds import Rounds, by_link, matrix
@@ -136,9 +136,9 @@ class Network:
             momentum=0.0,
         )
         if accelerate:
-            require(self.rounds > 1, f"accelerate with rounds = {self.rounds}: give two rounds or more")
+            require(self.rounds > 1, f"accelerate=True with rounds = {self.rounds}: give two rounds or more")
             good = self.is_static and self.is_symmetric
-            require(good, f"accelerate needs symmetric weights that stay; {self.name} has others: leave it out")
+            require(good, f"accelerate=True needs symmetric weights that stay; {self.name} has others: leave it out")
             root = math.sqrt(1 - min(spectra.disagreement(self.matrices), 1.0) ** 2)
             self.__dict__["momentum"] = (1 - root) / (1 + root)
         self.__dict__["faults"] = self._checked(faults)
@@ -175,6 +175,9 @@ class Network:
         faults = "".join(f"{fault}, " for fault in self.faults)
         kind = "" if self.graph is None else "".join(f"{part}, " for part in self.graph.about)
         return f"Network({self.name}, n={self.n}, {period}{kind}{self.rule} weights, {several}{faults}lam={lam})"
+
+    def _repr_html_(self) -> str:
+        return card.html(self)
 
     @property
     def period(self) -> int:

@@ -1,0 +1,11 @@
+from .charts import Curve as Curve
+from .charts import bars as bars
+from .charts import chart as chart
+from .elements import COLOURS as COLOURS
+from .elements import card as card
+from .elements import facts as facts
+from .elements import note as note
+from .elements import progress as progress
+from .elements import row as row
+from .elements import table as table
+from .graphs import graph as graph
