@@ -1,0 +1,2 @@
+from .linear import DecentralizedClassifier as DecentralizedClassifier
+from .linear import DecentralizedRegressor as DecentralizedRegressor
