@@ -7,13 +7,16 @@ is not a terminal.
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from peerdescent.cli.options import with_flags
 from peerdescent.runs.progress import Bar
 
 if TYPE_CHECKING:
@@ -30,6 +33,9 @@ WIDTH = 140
 """The width of tables if the output is a file or a pipe."""
 WIDE = {"stationarity": 130, "gradients": 130, "epoch": 100, "rounds": 100}
 """The least width at which a comparison shows these columns, which nearly follow from other columns."""
+
+_SPINNING: list[Console] = []
+"""The consoles that show a spinner now. What they print stands above it; others would write into its line."""
 
 
 def make(stderr: bool = False) -> Console:
@@ -50,7 +56,12 @@ def say(text: str, word: str = "") -> None:
     line = Text(" ".join(text.split()))
     if word:
         line = Text.assemble((f"{word}: ", "bold red"), line)
-    make(stderr=True).print(line, soft_wrap=True)
+    (_SPINNING[-1] if _SPINNING else make(stderr=True)).print(line, soft_wrap=True)
+
+
+def note(quiet: bool) -> Callable[[str], None]:
+    """What prints notes on standard error, unless they are unwanted."""
+    return (lambda text: None) if quiet else lambda text: say(with_flags(text, ["scale", "normalise"]))
 
 
 @contextlib.contextmanager
@@ -63,7 +74,11 @@ def waiting(text: str, quiet: bool) -> Iterator[Spinner | None]:
     from rich.markup import escape
 
     with console.status(escape(text)) as spinner:
-        yield spinner
+        _SPINNING.append(console)
+        try:
+            yield spinner
+        finally:
+            _SPINNING.remove(console)
 
 
 class Compiled(Bar):
@@ -96,6 +111,24 @@ def result(form: str, frame: pd.DataFrame, layout: Callable[[pd.DataFrame, int],
         print(json.dumps({**head, "trace": rows} if head else rows, indent=2), flush=True)
 
 
+def records(form: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print facts as JSON or CSV. Lists and objects inside them are texts in CSV."""
+    if form == "json":
+        print(json.dumps(rows, indent=2), flush=True)
+        return
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _flat(value) for name, value in row.items()} for row in rows)
+    print(text.getvalue(), end="", flush=True)
+
+
+def _flat(value: Any) -> Any:
+    if isinstance(value, dict):  # of values, or of what has a default
+        return ", ".join(f"{name}={one['default'] if isinstance(one, dict) else one}" for name, one in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
 def trace(frame: pd.DataFrame, width: int, own: Sequence[Metric] = ()) -> Table:
     """A table of about ten records of a trace."""
     chosen = sorted({round(i * (len(frame) - 1) / ROWS) for i in range(ROWS + 1)})
@@ -107,21 +140,31 @@ def trace(frame: pd.DataFrame, width: int, own: Sequence[Metric] = ()) -> Table:
 
 
 def comparison(frame: pd.DataFrame, width: int) -> Table:
-    """A table with one row per method; the smallest loss of those that are done is marked."""
+    """A table with one row per method; marks are as in `Comparison.to_markdown`."""
     narrow = [c for c, least in WIDE.items() if width < least]
-    left_out = {"step", "tracking", "compile_seconds", *_empty(frame), *narrow}
-    columns = [str(c) for c in frame.columns if c not in left_out]
+    left_out = {"selector", "seeds", "step", "tracking", "compile_seconds", *_empty(frame), *narrow}
+    columns = [str(c) for c in frame.columns if c not in left_out and not str(c).endswith("_deviation")]
     shown = table(*columns, numbers=columns[1:-1], gap=_gap(width))
-    from peerdescent.runs.statistics import ranking
+    shown.columns[columns.index("loss")].no_wrap = True
+    from peerdescent.runs import METRICS, cells
+    from peerdescent.runs.bands import VERTICAL
+    from peerdescent.runs.statistics import leading
 
-    first = ranking(frame["loss"], frame["status"] == "done")[:1]
+    ended = ["diverged" not in status and "interrupted" not in status for status in frame["status"]]
+    first = leading(frame["loss"], frame["loss_deviation"], ended)
     for place, row in enumerate(frame.to_dict("records")):
-        best, cells = place in first, {c: cell(c, row[c]) for c in columns}
-        cells["loss"] += " *" if best else "  "
-        style = "bold green" if best else "red" if row["status"] == "diverged" else None
-        shown.add_row(*cells.values(), style=style)
+        best, texts = place in first, {c: cell(c, row[c]) for c in columns}
+        for name in (c for c in columns if c == "loss" or (c in METRICS and c not in VERTICAL)):
+            spread = row[f"{name}_deviation"]
+            if spread > 0 and cell(name, spread) != cell(name, 0.0):  # times always differ a little
+                texts[name] = str(cells.cell(METRICS[name], row[name], spread))
+        texts["loss"] += " *" if best else "  "
+        style = "bold green" if best else "red" if "diverged" in row["status"] else None
+        shown.add_row(*texts.values(), style=style)
     more = "" if width >= max(WIDE.values()) else "; more columns on a wider terminal, or by --format csv"
-    shown.caption = f"* smallest loss{more}"
+    seeds = max(frame["seeds"])
+    over = f", and those within its deviation; means over {seeds} seeds, ± sample deviation" if seeds > 1 else ""
+    shown.caption = f"* smallest loss{over}{more}"
     return shown
 
 
@@ -178,15 +221,7 @@ def cell(column: str, value: Any, own: Sequence[Metric] = ()) -> str:
     from peerdescent.runs.metrics import METRICS
 
     known = METRICS.get(column) or next((one for one in own if one.name == column), None)
-    form = known.format if known else ",d" if isinstance(value, int) else ".6g"
-    return _human(value) if form == "B" else format(value, form)
-
-
-def _human(count: float) -> str:
-    power = 0
-    while count >= 1000 and power < 4:
-        count, power = count / 1000, power + 1
-    return f"{count:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+    return known.text(value) if known else format(value, ",d" if isinstance(value, int) else ".6g")
 
 
 def _gap(width: int) -> int:

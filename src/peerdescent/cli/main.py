@@ -17,7 +17,7 @@ import typer
 
 import peerdescent
 from peerdescent.cli import console, listing, networks, results, running, signals, studies, theory, tuning
-from peerdescent.cli.options import HELD
+from peerdescent.cli.options import HELD, with_flags
 from peerdescent.errors import PeerLost, unknown
 
 app = typer.Typer(
@@ -25,7 +25,6 @@ app = typer.Typer(
     epilog="""[bold]Start with[/bold]
 peerdescent run gt-hsgd
 peerdescent compare dsgd gt-dsgd gt-hsgd --out runs/first""",
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -62,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except OSError as error:
             code = _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except ValueError as error:
-            code = _refuse(str(error))
+            code = _refuse(with_flags(str(error), ["force"]))  # other options: where a command is called
         except (KeyboardInterrupt, typer.Abort):
             code = 130
         except MemoryError:

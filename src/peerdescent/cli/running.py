@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ import typer
 
 import peerdescent
 from peerdescent import experiment, figures, files
-from peerdescent.cli import console, signals
+from peerdescent.cli import completion, console, signals
 from peerdescent.cli.networks import check_network
 from peerdescent.cli.options import folder, with_options
 from peerdescent.engines import registry
@@ -25,13 +24,11 @@ from peerdescent.errors import require
 from peerdescent.experiment import Options
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from peerdescent.networks import Network
     from peerdescent.problems import Problem
     from peerdescent.runs import Clock, Trace
 
-RESUMABLE = ("epochs", "steps", "record", "grid", "skip_stationarity", "out", "force", "format", "quiet")
+RESUMABLE = ("epochs", "steps", "seeds", "record", "grid", "skip_stationarity", "out", "force", "format", "quiet")
 """Options that may differ when a run is continued."""
 VIEWS = ("trace.csv", "summary.json", "loss.png")
 """What a run folder has besides its checkpoints and its configuration."""
@@ -63,11 +60,16 @@ peerdescent run dsgd --format csv > trace.csv
     + """Exit status: 0 done, 1 diverged, 2 bad input, 3 another process is lost, 130 interrupted by Ctrl-C, SIGTERM \
 or SIGHUP (what was recorded is written and shown). A run with --out that was killed continues with --resume, too.""",
 )
-@with_options()
+@with_options("Data", "Problem", "Network", "Run", "Output")
 def run_command(
     method: Annotated[
         str | None,
-        typer.Argument(metavar="METHOD", help="name\\[parameter=value,...]; see `list methods`.", show_default=False),
+        typer.Argument(
+            metavar="METHOD",
+            help="name\\[parameter=value,...]; see `list methods`.",
+            show_default=False,
+            autocompletion=completion.methods,
+        ),
     ] = None,
     config: Config = None,
     resume: Resume = False,
@@ -88,6 +90,7 @@ def run_command(
     if out:
         _check_alike(out, "method")
     problem, network = _build(options, process)
+    options = replace(options, nodes=network.n)  # with groups, it follows from the data
     trace = _run(selector, options, problem, network, clock, options.out, process, resume)
     if out:
         with signals.writing():
@@ -95,7 +98,7 @@ def run_command(
     shown = partial(console.trace, own=trace.metrics)
     console.result(options.format, trace.table, shown, method=selector, status=trace.status)
     _close(trace, options)
-    return {"done": 0, "diverged": 1, "interrupted": 130}[trace.status]
+    return {"done": 0, "stopped": 0, "diverged": 1, "interrupted": 130}[trace.status]
 
 
 @app.command(
@@ -106,7 +109,9 @@ peerdescent compare 'dsgd\\[alpha=0.1]' 'dsgd\\[alpha=0.5]' --topology ring
 peerdescent compare d2 d-get gt-hsgd --data a9a --format csv > table.csv
 peerdescent compare --resume --out runs/first
 
-With --out: comparison.csv, comparison.png, and a run folder for each method. What was killed continues with --resume.
+Parameters that are not given are chosen for the problem, by a quick tune on other seeds; --defaults leaves them as \
+they are. With --out: comparison.csv, comparison.png, and a run folder for each method and seed. What was killed \
+continues with --resume.
 
 Exit status: 0 (also where a method diverged), 2 bad input, 3 another process is lost, 130 interrupted by Ctrl-C, \
 SIGTERM or SIGHUP.""",
@@ -115,7 +120,12 @@ SIGTERM or SIGHUP.""",
 def compare_command(
     methods: Annotated[
         list[str] | None,
-        typer.Argument(metavar="METHOD", help="Two or more, as for `peerdescent run`.", show_default=False),
+        typer.Argument(
+            metavar="METHOD",
+            help="Two or more, as for `peerdescent run`.",
+            show_default=False,
+            autocompletion=completion.methods,
+        ),
     ] = None,
     config: Config = None,
     resume: Resume = False,
@@ -129,52 +139,55 @@ def compare_command(
     require(len(chosen) >= 2, "compare needs two methods or more: name them, as in compare dsgd gt-hsgd")
     options = experiment.settle(file, given)
     clock = experiment.clock(options)
+    from peerdescent.runs.traces import place
+    from peerdescent.studies import compared, comparing
+
+    names = comparing.named(chosen)
     parsed = [peerdescent.methods.parse(selector) for selector in chosen]
-    names = [str(method) for method in parsed]
-    for index, selector in enumerate(chosen):
-        require(names[index] not in names[:index], f"{selector} is given twice: leave one out, or change a parameter")
     options, process = _connect(options)
     out = folder(options) if process == 0 else None
     if out:
         _check_alike(out, "methods")
     problem, network = _build(options, process)
+    options = replace(options, nodes=network.n)
     for method in parsed:
         check_network(method, network)
+    seeds = range(options.seed, options.seed + (options.seeds or experiment.SEEDS))
+    if options.out and not resume:
+        _clear_comparison(options, list(names), seeds, process)
+    again = f"continue with peerdescent compare --resume --out {out}"
+    with _configured(out, resume, options, methods=chosen), _said_if_interrupted(again if out else ""):
+        found = comparing.compare(
+            chosen,
+            problem,
+            network,
+            seeds=seeds,
+            steps=options.steps,
+            epochs=options.epochs,
+            tune=not options.defaults,
+            out=options.out,
+            note=partial(_note, options),
+            engine=options.engine,
+            precision=options.precision,
+            record=peerdescent.Grid(options.record, options.grid, not options.skip_stationarity),
+            progress=False if options.quiet else None,
+            clock=clock,
+        )
     if out:
-        if not resume:
-            _clear_comparison(out)
-        experiment.write(out / "config.toml", options, methods=chosen)
-    traces: dict[str, Trace] = {}
-    interrupted = False
-    for selector, slug in zip(chosen, _slugs(chosen), strict=True):
-        place = options.out and options.out / slug
-        try:
-            if out and place:
-                files.claim(place)
-            traces[selector] = trace = _run(selector, options, problem, network, clock, place, process, resume)
-        except KeyboardInterrupt:  # during compilation, so there is no trace
-            interrupted = True
-            break
-        if out and place:
-            with signals.writing():
-                _write(place, selector, trace)
-        if trace.status == "interrupted":
-            interrupted = True
-            break
-    if not traces:
-        return 130
-    table = _final(traces)
+        shared = replace(options, data_seed=options.seed if options.data_seed is None else options.data_seed)
+        homes = compared.homes(out)
+        for name, trace in [(name, trace) for name, traces in found.items() for trace in traces]:
+            own = replace(shared, seed=trace.identity.seed)
+            experiment.write(place(homes[name], own.seed) / "config.toml", own, method=trace.identity.method)
+    console.result(options.format, found.table, console.comparison)
     if out:
-        with signals.writing():
-            files.write(out / "comparison.csv", table.to_csv(index=False).encode())
-            figures.save(figures.comparison(traces), out / "comparison.png", force=True)
-    console.result(options.format, table, console.comparison)
-    if out:
-        again = f"; continue with peerdescent compare --resume --out {out}" if interrupted else ""
-        _note(options, f"written to {out}; the figure is {out / 'comparison.png'}{again}")
+        _note(
+            options,
+            f"written to {out}; the figure is {out / 'comparison.png'}{f'; {again}' if found.is_interrupted else ''}",
+        )
     else:
         _note(options, "nothing was written: add --out DIR for the figure and files")
-    return 130 if interrupted else 0
+    return 130 if found.is_interrupted else 0
 
 
 def _earlier(key: str, config: Path | None, methods: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,7 +216,8 @@ def _connect(options: Options) -> tuple[Options, int]:
 def _build(options: Options, process: int) -> tuple[Problem, Network]:
     """The problem and the network. With one process per node, the problem has the data of this process only."""
     with console.waiting(f"loading {options.data}", options.quiet):
-        return experiment.build(options, process if registry.ENGINES[options.engine].processes else None)
+        own = process if registry.ENGINES[options.engine].processes else None
+        return experiment.build(options, own, console.note(options.quiet))
 
 
 def _run(
@@ -219,7 +233,11 @@ def _run(
     """Run a method, or continue it; with a run folder `place`, a kill at any moment loses a few seconds at most."""
     checkpoint = _checkpoint(selector, options, place, process, resume) if place else None
     before = _reached(checkpoint) if checkpoint and resume else 0
-    with console.waiting(f"compiling {selector}", options.quiet) as spinner:
+    home = place if process == 0 else None
+    with (
+        _configured(home, resume, options, method=selector),
+        console.waiting(f"compiling {selector}", options.quiet) as spinner,
+    ):
         trace = peerdescent.run(
             peerdescent.methods.parse(selector),
             problem,
@@ -260,16 +278,42 @@ def _checkpoint(selector: str, options: Options, place: Path, process: int, resu
         checkpoint.clear(own)
         if process == 0:
             _clear(place)
-    if process == 0:
-        experiment.write(place / "config.toml", options, method=selector)
     return own
+
+
+@contextlib.contextmanager
+def _said_if_interrupted(text: str) -> Iterator[None]:
+    """Give a KeyboardInterrupt a text, which the command prints."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(text) from None
+
+
+@contextlib.contextmanager
+def _configured(place: Path | None, resume: bool, options: Options, **methods: str | list[str]) -> Iterator[None]:
+    """Write the configuration of what begins or continues in a folder. If continuing is refused, the former stays."""
+    if place is None:
+        yield
+        return
+    path = place / "config.toml"
+    before = path.read_bytes() if resume else None
+    reached = set(place.rglob("step-*"))
+    experiment.write(path, options, **methods)
+    try:
+        yield
+    except Exception:
+        if before is not None and set(place.rglob("step-*")) == reached:  # else some of it is longer now
+            files.write(path, before)
+        raise
 
 
 def _clear(place: Path) -> None:
     """Remove the results of a run from its folder."""
     from peerdescent.runs import checkpoint
 
-    checkpoint.clear(place / "checkpoint")
+    for own in (place / "checkpoint", *place.glob("checkpoint/rank-*")):
+        checkpoint.clear(own)
     for name in VIEWS:
         (place / name).unlink(missing_ok=True)
 
@@ -284,21 +328,38 @@ def _check_alike(out: Path, key: str) -> None:
     require(other not in written, f"{out} holds {held}: give another folder")
 
 
-def _clear_comparison(out: Path) -> None:
-    """Remove the results of an earlier comparison, so that they are not drawn with those of this one."""
-    if not (out / "config.toml").is_file():
+def _clear_comparison(options: Options, names: Sequence[str], seeds: Sequence[int], process: int) -> None:
+    """Remove the results of an earlier comparison, so that they are not drawn or continued with those of this one.
+
+    Every process removes its own checkpoints; one that was started again by torchrun continues instead.
+    """
+    from peerdescent.engines.meeting import attempt
+    from peerdescent.report.findings import INDEX
+    from peerdescent.runs import checkpoint
+    from peerdescent.runs.traces import place
+    from peerdescent.studies import compared
+
+    assert options.out is not None
+    if attempt() > 0:
         return
-    for name in ("comparison.csv", "comparison.png"):
-        (out / name).unlink(missing_ok=True)
-    earlier = experiment.read(out / "config.toml", "methods").get("methods", [])
-    for place in (out / slug for slug in _slugs(earlier)):
-        if (place / files.MARK).is_file() and (place / "config.toml").is_file():
-            _clear(place)
-            (place / "config.toml").unlink()
-            (place / files.MARK).unlink()
-            with contextlib.suppress(OSError):  # unless there is more in it, which is not ours
-                (place / "checkpoint").rmdir()
-                place.rmdir()
+    if process:
+        for name in compared.folders(names):
+            for seed in seeds:
+                checkpoint.clear(place(options.out / name, seed) / "checkpoint" / f"rank-{process}")
+        return
+    for home in compared.homes(options.out).values():
+        for own in home.glob("seed-*"):
+            if (own / files.MARK).is_file():
+                _clear(own)
+                (own / "config.toml").unlink(missing_ok=True)
+                (own / files.MARK).unlink()
+                for emptied in (*own.glob("checkpoint/rank-*"), own / "checkpoint", own):
+                    with contextlib.suppress(OSError):  # unless there is more in it, which is not ours
+                        emptied.rmdir()
+        with contextlib.suppress(OSError):
+            home.rmdir()
+    for view in ("comparison.csv", "comparison.png", INDEX):
+        (options.out / view).unlink(missing_ok=True)
 
 
 def _write(place: Path, selector: str, trace: Trace) -> None:
@@ -307,18 +368,14 @@ def _write(place: Path, selector: str, trace: Trace) -> None:
     figures.save(figures.comparison({selector: trace}), place / "loss.png", force=True)
 
 
-def _slugs(selectors: Sequence[str]) -> list[str]:
-    """A folder name for each method: the method's name, with its parameters if two methods share the name."""
-    full = [re.sub(r"[^\w.=+-]+", "-", selector).strip("-") for selector in selectors]
-    names = [re.sub(r"[^\w.=+-]+", "-", selector.partition("[")[0]).strip("-") for selector in selectors]
-    short = [name if names.count(name) == 1 else longer for name, longer in zip(names, full, strict=True)]
-    return [f"{name}-{short[:k].count(name) + 1}" if short[:k].count(name) else name for k, name in enumerate(short)]
-
-
 def _close(trace: Trace, options: Options) -> None:
+    from peerdescent.runs.labels import counted
+
     last = trace.table.iloc[-1]
     where = f"written to {options.out}" if options.out else "nothing was written: add --out DIR for files and a figure"
-    reached = f"loss {console.cell('loss', last['loss'])} after {trace.steps:,} steps in {last['seconds']:.2f} s"
+    reached = (
+        f"loss {console.cell('loss', last['loss'])} after {counted(trace.steps, 'step')} in {last['seconds']:.2f} s"
+    )
     if trace.status == "diverged":
         console.say(f"diverged: {trace.message}; try a smaller step size", "warning")
     elif trace.status == "interrupted" and options.out:
@@ -329,15 +386,3 @@ def _close(trace: Trace, options: Options) -> None:
 def _note(options: Options, text: str) -> None:
     if not options.quiet:
         console.say(text)
-
-
-def _final(traces: Mapping[str, Trace]) -> pd.DataFrame:
-    """The last record of each trace, one row per method."""
-    import pandas as pd
-
-    rows = [
-        {"method": name, **trace.table.iloc[-1].to_dict(), "compile_seconds": trace.compile_seconds}
-        | {"status": str(trace.status)}
-        for name, trace in traces.items()
-    ]
-    return pd.DataFrame(rows).astype({"step": int, "rounds": int})

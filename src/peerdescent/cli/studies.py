@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from peerdescent import experiment, studies, theory
-from peerdescent.cli import console
+from peerdescent.cli import completion, console
 from peerdescent.cli.options import with_options
 from peerdescent.cli.theory import Epsilon, Lam
 from peerdescent.cli.tuning import Finalists
@@ -56,7 +56,9 @@ Exit status: 0, 2 bad input, 130 interrupted by Ctrl-C (what is finished is save
 @with_options("data_dir", "nodes", "format", "quiet")
 def reproduce_command(
     study: Annotated[Study, typer.Argument(metavar="STUDY", show_default=False)],
-    data: Annotated[str, typer.Option("--data", help="A set of the paper's, or any other.")] = "a9a",
+    data: Annotated[
+        str, typer.Option("--data", help="A set of the paper's, or any other.", autocompletion=completion.data)
+    ] = "a9a",
     scale: Annotated[Literal["quick", "full", "tiny"], typer.Option("--scale", help="How much to compute.")] = "quick",
     tuning: Annotated[
         float | None, typer.Option("--tuning", help="Epochs of a figure's tuning. \\[default: the scale's]")
@@ -75,6 +77,7 @@ def reproduce_command(
     import pandas as pd
 
     options = experiment.settle({}, given)
+    assert options.nodes is not None
     common: dict[str, Any] = {
         "scale": scale,
         "progress": False if options.quiet else None,

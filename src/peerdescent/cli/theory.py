@@ -40,7 +40,7 @@ def root(context: typer.Context) -> None:
 def _experiment(given: dict[str, Any]) -> tuple[Options, Problem, Network]:
     options = experiment.settle({}, {"steps": STEPS, **given})
     with console.waiting(f"loading {options.data}", options.quiet):
-        return options, *experiment.build(options)
+        return options, *experiment.build(options, note=console.note(options.quiet))
 
 
 def _facts(rows: dict[str, Any]) -> pd.DataFrame:
@@ -204,5 +204,6 @@ def table1_command(
 ) -> int:
     """The oracle complexities of Table 1, without constants, for given n, lambda and epsilon."""
     options = experiment.settle({}, given)
+    assert options.nodes is not None
     console.result(options.format, theory.table1(options.nodes, lam, epsilon, exponent), console.plain)
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,7 +12,7 @@ import typer
 
 from peerdescent import experiment, sweeps
 from peerdescent import methods as library
-from peerdescent.cli import console
+from peerdescent.cli import completion, console
 from peerdescent.cli.options import folder, with_options
 from peerdescent.errors import require, unknown
 
@@ -73,20 +74,28 @@ def _values(file: str) -> dict[str, Any]:
     epilog="""[bold]Examples[/bold]
 peerdescent tune gt-hsgd gt-dsgd --data digits
 peerdescent tune 'gt-hsgd\\[batch=1]' --data a9a --grid medium --out runs/tuned
+peerdescent tune gt-dsgd --curves 3 --out runs/curves      # then: peerdescent plot runs/curves --out curves.png
 peerdescent tune d-get --grid paper --search halving --epochs 30 --out runs/d-get
 peerdescent tune gt-dsgd --grid mine.toml        # alpha = \\[0.1, 1, 10], batch = \\[1, 8]
 peerdescent tune 'dsgd\\[alpha=cosine(100)]' --grid mine.toml   # "alpha.scale" = \\[0.1, 1], batch = \\[1, 8]
 peerdescent tune all --epochs 10 --out runs/all   # every named method that the network allows
 
 Parameters given with a method are not tuned. The winner is run on other seeds than the one that chose it. \
-With --out: the tables of all configurations; the same command goes on with what is missing.
+With --out: the tables of all configurations; the same command goes on with what is missing. With --curves 3, the \
+three best are run once more on those seeds with all records, for `peerdescent plot` and `report`.
 
 Exit status: 0, 2 bad input, 130 interrupted by Ctrl-C (what is finished is saved).""",
 )
 @with_options("Data", "Problem", "Network", "epochs", "seed", "precision", "Output")
 def tune_command(
     methods: Annotated[
-        list[str], typer.Argument(metavar="METHOD", help="As for `peerdescent run`, or `all`.", show_default=False)
+        list[str],
+        typer.Argument(
+            metavar="METHOD",
+            help="As for `peerdescent run`, or `all`.",
+            show_default=False,
+            autocompletion=completion.methods,
+        ),
     ],
     grid: Annotated[
         Grid,
@@ -104,6 +113,9 @@ def tune_command(
     seeds: Annotated[
         int, typer.Option("--seeds", metavar="<int>", min=0, max=10**6, help="Other seeds that the winner is run on.")
     ] = 5,
+    curves: Annotated[
+        int, typer.Option("--curves", metavar="<int>", min=0, max=1000, help="How many of the best get run folders.")
+    ] = 0,
     *,
     given: dict[str, Any],
 ) -> int:
@@ -113,13 +125,15 @@ def tune_command(
     from peerdescent.runs.statistics import deviation, mean
 
     options = experiment.settle({}, given)
+    require(curves == 0 or options.out is not None, f"--curves {curves} needs --out DIR for the run folders")
     everyone = "all" in methods
     require(not everyone or len(methods) == 1, "all stands for every named method: give no other beside it")
     selectors = list(library.METHODS) if everyone else methods
     grid.check(selectors)
     out = folder(options)
     with console.waiting(f"loading {options.data}", options.quiet):
-        problem, network = experiment.build(options)
+        problem, network = experiment.build(options, note=console.note(options.quiet))
+    options = replace(options, nodes=network.n)  # with groups, it follows from the data
     assert options.epochs is not None
     rows: list[dict[str, Any]] = []
     for selector in selectors:
@@ -134,6 +148,7 @@ def tune_command(
                 seed=options.seed,
                 seeds=seeds,
                 finalists=finalists,
+                curves=curves,
                 precision=options.precision,
                 progress=False if options.quiet else None,
                 out=out and out / (selector if everyone or len(selectors) > 1 else ""),
