@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,16 +20,27 @@ from peerdescent import methods
 sys.path.insert(0, str(Path(__file__).parent))
 import zoo_page
 
+gc.set_threshold(100_000, 50, 100)  # a quarter of the time went into collecting garbage, of which there is little
+
+DOCS = Path(__file__).parent
+# Sphinx reads what is in this folder only.
+NOTEBOOKS = "examples/notebooks/"
+shutil.copytree(DOCS.parent / NOTEBOOKS, DOCS / "notebooks", dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
+
 project = "peerdescent"
 author = "The peerdescent developers"
 copyright = "the peerdescent developers"
 version = release = peerdescent.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build", "reproduction/*.md"]  # those are included in a page, and are none themselves
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 html_math_renderer = "mathml"
+
+# Notebooks are shown with the outputs that are stored in them.
+nb_execution_mode = "off"
+nb_merge_streams = True
 
 html_theme = "furo"
 html_title = f"peerdescent {version}"
@@ -107,6 +120,12 @@ def expand_zoo(app: Sphinx, docname: str, source: list[str]) -> None:
         source[0] = zoo_page.expanded(source[0])
 
 
+def link_to_copies(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Pages link to notebooks where they are in a checkout; here, to the pages of their copies."""
+    if not docname.startswith("notebooks/"):
+        source[0] = source[0].replace(f"../{NOTEBOOKS}", "notebooks/")
+
+
 def always_read_zoo(app: Sphinx, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
     """The page of the zoo depends on the package, not only on its own file."""
     return ["zoo"]
@@ -114,6 +133,7 @@ def always_read_zoo(app: Sphinx, env: Any, added: set[str], changed: set[str], r
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", expand_zoo)
+    app.connect("source-read", link_to_copies)
     app.connect("env-get-outdated", always_read_zoo)
     app.add_directive("hyperparameters", Hyperparameters)
     app.add_html_math_renderer("mathml", (inline, None), (block, None))

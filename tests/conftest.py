@@ -16,6 +16,7 @@ from hypothesis import settings
 import children
 from peerdescent.networks import spectra
 from small import (  # noqa: F401  (tests may import them from here)
+    LONG,
     PROBLEMS,
     Spy,
     assert_close,
@@ -37,19 +38,23 @@ MEMORY = 2 << 30
 """Bytes that a process of the tests may use."""
 KINDS = ("browser", "docs", "processes", "science")
 """The folders whose tests take long; the name of the folder is their marker."""
-COMPILED_QUICKLY = ("methods", "engines", "problems", "runs", "sweeps", "processes", "theory", "studies", "docs")
-"""The folders whose programs are many and short: compiling with all optimisations takes longer than all else there.
+OPTIMISED = ("docs", "science", "scikit_learn")
+"""The folders whose programs run for longer than it takes to compile them with all optimisations.
 
-They are fully optimised in profile `random`, and always in the other folders."""
+Elsewhere they are many and short, and not optimised, but for files that say so by a name `OPTIMISED` of their own, and
+in profile `random`."""
 NAMED_QUICKLY = ("engines", "methods", "processes", "runs", "sweeps")
 """The folders where the name of a network shows no lambda of its own if that would be estimated from draws.
 
 This takes 1 to 4 s for each network with faults or a random graph, which would be most of the time there. Tests in
 `networks` are about it, and the others show it."""
-QUICK_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+QUICK_FLAGS = "--xla_cpu_parallel_codegen_split_count=1"
+if jax.__version_info__ < (0, 11):  # later versions have no older code generator, and end at a flag they do not know
+    QUICK_FLAGS += " --xla_cpu_use_fusion_emitters=false"
 """XLA's older code generator, in one thread. It takes two thirds of the time, which most tests spend compiling.
 
-Profile `random`, what the tests in `docs` start, and the benchmark in `make test` use XLA as users do."""
+Profile `random` and the benchmark in `make test` use XLA as users do. XLA reads its flags once, at the first program of
+a process: a test that changes them here would change them for all that follow."""
 PEAKS = pytest.StashKey[dict[str, int]]()
 """The most memory that each process of the tests used, in bytes."""
 
@@ -58,6 +63,7 @@ def pytest_configure(config):
     """Children import this checkout, and all processes of a session share one new cache of data and programs."""
     for kind in KINDS:
         config.addinivalue_line("markers", f"{kind}: the tests in tests/{kind}, which take long")
+    config.addinivalue_line("markers", "long: only in `make test-long`; what it shows, a shorter test shows in part")
     if hasattr(config, "workerinput"):
         return  # a worker of pytest-xdist inherits what its parent has set
     paths = [str(children.SOURCE), str(children.TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -70,8 +76,15 @@ def pytest_configure(config):
     config.stash[PEAKS] = {}
 
 
-def pytest_collection_modifyitems(items):
-    """Mark the slow kinds, and put them first, so that no worker ends with a long file when the others are done."""
+def pytest_collection_modifyitems(config, items):
+    """Mark the slow kinds, and put them first, so that no worker ends with a long file when the others are done.
+
+    Those for `make test-long` are left out elsewhere, unless they are asked for by `-m long`.
+    """
+    if not LONG and not config.option.markexpr:
+        late = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=late)
+        items[:] = [item for item in items if item not in late]
     for item in items:
         for kind in KINDS:
             if children.TESTS / kind in item.path.parents:
@@ -84,6 +97,7 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+    _programs_since["bytes"] = memory("VmRSS")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -91,14 +105,11 @@ def _programs(request):
     """How programs are compiled here and in children, and networks named."""
     quickly = (
         PROFILE == "fixed"
-        and request.path.parent.name in COMPILED_QUICKLY
+        and request.path.parent.name not in OPTIMISED
         and not getattr(request.module, "OPTIMISED", False)
     )
     with pytest.MonkeyPatch.context() as patch:
-        if request.path.parent.name == "docs":  # what they start are programs of users
-            patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "").replace(QUICK_FLAGS, ""))
-        else:
-            patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(quickly).lower())
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(quickly).lower())
         jax.config.update("jax_disable_most_optimizations", quickly)
         if request.path.parent.name in NAMED_QUICKLY:
             patch.setattr(spectra, "estimated", unmeasured)
@@ -107,17 +118,33 @@ def _programs(request):
 
 
 def pytest_runtest_teardown(nextitem):
-    """Drop compiled programs, which are what grows, where memory runs short: sooner at the end of a file."""
-    limit = MEMORY * 0.6 if nextitem is not None and nextitem.path == _current.get("path") else MEMORY * 0.4
-    _current["path"] = None if nextitem is None else nextitem.path
-    if memory("VmRSS") > limit:
-        jax.clear_caches()
-        gc.collect()
-        with suppress(OSError, AttributeError):  # glibc keeps what was freed; other libraries have no such function
-            ctypes.CDLL(None).malloc_trim(0)
+    """Drop compiled programs once they have taken a fifth of the memory; sooner at the end of a file.
+
+    What counts is the growth since they were last dropped: libraries that tests have imported stay.
+    """
+    ends = nextitem is None or nextitem.path != _programs_since.get("path")
+    _programs_since["path"] = None if nextitem is None else nextitem.path
+    if memory("VmRSS") - _programs_since["bytes"] > MEMORY * (0.1 if ends else 0.2):
+        drop_programs()
 
 
-_current = {}
+def drop_programs():
+    """Free the memory of compiled programs, which are what grows."""
+    jax.clear_caches()
+    gc.collect()
+    with suppress(OSError, AttributeError):  # glibc keeps what was freed; other libraries have no such function
+        ctypes.CDLL(None).malloc_trim(0)
+    _programs_since["bytes"] = memory("VmRSS")
+
+
+@pytest.fixture
+def room():
+    """For tests that need hundreds of megabytes: compiled programs are dropped before."""
+    drop_programs()
+
+
+_programs_since = {}
+"""The memory of this process when programs were last dropped, and the file of its tests."""
 
 
 def memory(name: str) -> int:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -38,13 +39,13 @@ def home() -> Path:
     return folder
 
 
-def _load(name: str) -> Callable[[bytes], None]:
+def _load(name: str, **options: Any) -> Callable[[bytes], None]:
     def target(content: bytes) -> None:
         path = home() / name
         path.write_bytes(content)
         before, os.environ["PEERDESCENT_CACHE"] = os.environ.get("PEERDESCENT_CACHE"), str(home() / "cache")
         try:
-            data = peer.datasets.load(path, labels="classes")
+            data = peer.datasets.load(path, **({"labels": "classes"} | options))
         finally:
             os.environ.pop("PEERDESCENT_CACHE") if before is None else os.environ.update(PEERDESCENT_CACHE=before)
         assert len(data) > 0
@@ -57,8 +58,8 @@ def _idx(content: bytes) -> None:
     images, labels = home() / "images", home() / "labels"
     images.write_bytes(content)
     labels.write_bytes(b"\0\0\x08\x01\0\0\0\x02\x07\x08")
-    features, found = formats.read_idx([images, labels])
-    assert len(features) == len(found)
+    found = formats.read_idx([images, labels])
+    assert len(found.features) == len(found.labels)
 
 
 def _toml(content: bytes) -> None:
@@ -105,6 +106,10 @@ def _checkpoints() -> list[bytes]:
 TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]]]] = {
     "LIBSVM": (_load("some.svm"), lambda: [b"1 1:0.5 3:2\n-1 2:1e-3\n", b"0 0:1 # note\n1 4:1\n"]),
     "CSV": (_load("some.csv"), lambda: [b"a,b,y\n1,2.5,0\n3,4,1\n", b"1,2,cat\n3,,dog\n", b'"a","y"\n1,0\n2,1\n']),
+    "table": (
+        _load("table.csv", labels=None, target="y", groups="g", index=0),
+        lambda: [b"i,g,city,x,y\na,1,Ulm,2.5,no\nb,2,Bern,,yes\n", b"i,g,x,y\n1,a,True,0.5\n2,b,False,7\n3,b,True,8\n"],
+    ),
     "NPZ": (_load("some.npz"), lambda: [_npz()]),
     "IDX": (_idx, lambda: [b"\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02\x01\x02\x03\x04"]),
     "TOML": (

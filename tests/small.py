@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -16,6 +17,18 @@ import peerdescent as peer
 from peerdescent.engines.registry import engine_class
 from peerdescent.keys import below, node_keys
 from peerdescent.threefry import coin
+
+LONG = os.environ.get("HYPOTHESIS_PROFILE") == "random"
+"""Whether these are the tests of `make test-long`, which have all cases."""
+
+
+def some(cases: Iterable[Any], share: int, *always: Any) -> list[Any]:
+    """All cases in `make test-long`; in `make test` one in so many of them, and those that are always there.
+
+    For cases whose code is the same, and whose differences other tests cover.
+    """
+    listed = list(cases)
+    return [case for k, case in enumerate(listed) if LONG or k % share == 0 or case in always]
 
 
 def small_logistic(nodes: int = 6, samples: int = 11, features: int = 5, **options):
@@ -144,15 +157,17 @@ def assert_close(actual, expected, relative: float = 1e-12) -> None:
 def compilations(seen):
     """Appends the name of every function that is compiled meanwhile."""
 
+    listening = True  # there is no public way to remove a listener in JAX 0.8
+
     def listener(event, duration, fun_name="", **_):
-        if event.endswith("backend_compile_duration"):
+        if listening and event.endswith("backend_compile_duration"):
             seen.append(fun_name)
 
     jax.monitoring.register_event_duration_secs_listener(listener)
     try:
         yield
     finally:
-        jax.monitoring.unregister_event_duration_listener(listener)
+        listening = False
 
 
 def count_compilations(action):

@@ -13,7 +13,7 @@ import peerdescent as peer
 from peerdescent.compressors import COMPRESSORS, Compressor, identity, parse, quantize, random_k, sign, top_k
 from peerdescent.engines.fleet import Fleet, Member
 from peerdescent.threefry import COMPRESSION, source
-from small import assert_close, coins, compiled, small_logistic
+from small import assert_close, coins, compiled, small_logistic, some
 
 EVERY = [top_k(0.1), top_k(1.0), random_k(0.3), sign(), quantize(2), quantize(4), quantize(9), identity()]
 NODES, P = 5, 37
@@ -30,7 +30,7 @@ def vectors(dtype="float64"):
     return x
 
 
-@pytest.mark.parametrize("operator", EVERY, ids=str)
+@pytest.mark.parametrize("operator", some(EVERY, 2), ids=str)
 def test_it_contracts(operator):
     """E||C(x) - x||^2 < ||x||^2, measured over draws."""
     x = vectors()[2:]
@@ -59,7 +59,7 @@ def test_the_message_is_exact_and_as_long_as_it_says(operator, dtype):
         assert np.array_equal(found, applied[node])
 
 
-@pytest.mark.parametrize("operator", EVERY, ids=str)
+@pytest.mark.parametrize("operator", some(EVERY, 2), ids=str)
 def test_jax_computes_the_same_with_configurations_between(operator):
     x = vectors()
     with jax.enable_x64(True):

@@ -27,7 +27,7 @@ from peerdescent.schedules import (
     warmup,
 )
 from peerdescent.threefry import coin
-from small import assert_close, compiled, count_compilations, small_logistic
+from small import assert_close, compiled, count_compilations, small_logistic, some
 
 RING = peer.Network(peer.topology.ring(6))
 # schedule, and the same by Python's own arithmetic
@@ -62,7 +62,7 @@ def gt_dsgd(alpha):
     return peer.methods.gt_dsgd(alpha=alpha, batch=2)
 
 
-@pytest.mark.parametrize(("schedule", "value"), EVERY, ids=[str(schedule) for schedule, _ in EVERY])
+@pytest.mark.parametrize(("schedule", "value"), some(EVERY, 3), ids=[str(one) for one, _ in some(EVERY, 3)])
 def test_a_run_has_the_number_of_every_iteration(schedule, value, problem):
     with jax.enable_x64(True):
         assert [float(schedule(t)) for t in range(40)] == pytest.approx([value(t) for t in range(40)], rel=1e-13)

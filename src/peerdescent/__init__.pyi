@@ -8,6 +8,7 @@ from . import problems as problems
 from . import report as report
 from . import runs as runs
 from . import schedules as schedules
+from . import sklearn as sklearn
 from . import studies as studies
 from . import sweeps as sweeps
 from . import theory as theory
@@ -24,11 +25,15 @@ from .runs import Grid as Grid
 from .runs import Metric as Metric
 from .runs import Status as Status
 from .runs import Trace as Trace
+from .runs import Traces as Traces
 from .runs import accuracy as accuracy
 from .runs import clock as clock
 from .runs import clocks as clocks
 from .runs import metric as metric
 from .runs import run as run
+from .runs import stop as stop
+from .studies import Comparison as Comparison
+from .studies import compare as compare
 from .sweeps import sweep as sweep
 from .sweeps import tune as tune
 

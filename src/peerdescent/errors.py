@@ -79,6 +79,16 @@ class NotFinite(ArithmeticError):
     """A value is not finite. The message has the node, step and stage; `run` turns this into the status `diverged`."""
 
 
+class StreamEnded(RuntimeError):
+    """An iterator has no more samples. `run` turns this into the status `interrupted`, with this message.
+
+    An engine that has computed iterations before adds the step that it reached, and its state there.
+    """
+
+    step = 0
+    state: Any = None
+
+
 class PeerLost(ConnectionError):
     """Another process has ended or does not answer. The message has its rank and the step."""
 

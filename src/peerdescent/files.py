@@ -30,7 +30,7 @@ def claim(folder: Path, force: bool = False) -> Path:
     >>> _ = (home / "notes.txt").write_text("mine")
     >>> claim(home)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: ... has files that are not results of peerdescent (notes.txt, runs): give another folder, or --force
+    ValueError: ... has files that are not results of peerdescent (notes.txt, runs): give a new or empty one
     """
     require(not folder.is_file(), f"{folder} is a file: give a folder")
     folder.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def claim(folder: Path, force: bool = False) -> Path:
         shown = ", ".join([*found[:3], *["..."][: len(found) - 3]])
         require(
             force or not found,
-            f"{folder} has files that are not results of peerdescent ({shown}): give another folder, or --force",
+            f"{folder} has files that are not results of peerdescent ({shown}): give a new or empty one",
         )
         write(folder / MARK, TEXT)
     require(os.access(folder, os.W_OK), f"{folder} cannot be written to: give another folder")

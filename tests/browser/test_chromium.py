@@ -300,6 +300,7 @@ def test_a_metric_of_the_user(driver, tmp_path):
     assert page.complaints() == []
 
 
+@pytest.mark.long
 def test_many_seeds_on_the_paper_grid_open(driver, tmp_path):
     for index, name in enumerate(METHODS):
         trace(name, losses=np.linspace(1, 0.5 + index / 20, 300)).save(tmp_path / name)

@@ -11,17 +11,18 @@ from peerdescent.cli import console
 def test_tables_fit_the_terminal(width):
     row = {"step": 123456, "epoch": 30.0, "loss": 0.123456, "grad_norm": 1e-3, "stationarity": 1e-6, "consensus": 1e-9}
     row |= {"tracking": 0.0, "gradients": 1.2e6, "rounds": 246912, "bytes": 1.23e9, "seconds": 1234.5}
-    final = pd.DataFrame(
-        [{"method": "gt-hsgd[alpha=0.5,beta=0.01]", **row, "compile_seconds": 1.0, "status": "diverged"}]
-    )
+    head = {"method": "gt-hsgd[alpha=0.5,beta=0.01]", "selector": "gt-hsgd[...]", "seeds": 5}
+    spread = {f"{name}_deviation": 0.0 for name in row} | {"loss_deviation": 0.0012, "seconds_deviation": 0.12}
+    final = pd.DataFrame([{**head, **row, **spread, "compile_seconds": 1.0, "status": "4 done, 1 diverged"}])
     for layout, table in ((console.trace, pd.DataFrame([row])), (console.comparison, final)):
         out = StringIO()
         Console(file=out, width=width, markup=False).print(layout(table, width))
         head, _, first, *_ = out.getvalue().splitlines()
         assert {"loss", "bytes", "seconds"} <= set(head.split())
-        assert "0.123456" in first.split()
+        assert layout is not console.trace or "0.123456" in first.split()
         assert {"1.23", "GB", "1234.50"} <= set(first.split())
-        assert layout is console.trace or first.startswith("gt-hsgd[alpha=0.5,")
+        assert layout is console.trace or first.startswith("gt-hsgd[")
+        assert layout is console.trace or "0.1235 ± 0.0012" in first, "as many digits as the deviation supports"
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,16 @@ def test_tables_fit_the_terminal(width):
 )
 def test_a_cell_has_the_format_of_its_column(column, value, shown):
     assert console.cell(column, value) == shown
+
+
+def test_what_is_said_during_a_wait_stands_on_its_own_line(monkeypatch):
+    out = StringIO()
+    monkeypatch.setattr(console, "make", lambda stderr=False: Console(file=out, width=80, force_terminal=True))
+    with console.waiting("loading", quiet=False):
+        console.say("one note")
+        console.say("another note")
+    console.say("the end")
+    between = out.getvalue().partition("one note")[2].partition("another note")[0]
+    assert "loading" in between, "the spinner is drawn again below the first note"
+    assert between.endswith("\x1b[2K"), "its line is cleared before the second"
+    assert out.getvalue().endswith("the end\n")

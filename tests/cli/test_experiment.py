@@ -12,12 +12,12 @@ from peerdescent.engines import ENGINES
 
 
 def test_choices_are_those_of_the_library():
-    from peerdescent.datasets.dataset import PARTITIONS
+    from peerdescent.datasets.partitions import PARTITIONS
     from peerdescent.networks.weighing import RULES
-    from peerdescent.problems.regression import REGULARISERS
+    from peerdescent.problems.regularisers import REGULARISERS
 
     choices = {f.name: f.metadata["choices"] for f in config.fields(config.Options)}
-    assert set(choices["partition"]) == set(PARTITIONS) - {"indices"}
+    assert set(choices["partition"]) == set(PARTITIONS) - {"indices", "groups"}
     assert set(choices["weights"]) == set(RULES)
     assert set(choices["regulariser"]) == set(REGULARISERS)
     assert set(choices["engine"]) == set(ENGINES)
@@ -53,9 +53,10 @@ def test_lists_of_methods_and_classes_are_read_back():
     assert config.settle(values, {}) == options
     Path("c.toml").write_text("positive = [1, 3]")
     assert config.read("c.toml", "method") == {"positive": (1, 3)}
-    Path("c.toml").write_text('positive = "1,odd"\ntarget = "y"')
-    assert config.read("c.toml", "method") == {"positive": (1, "odd"), "target": "y"}
-    for wrong in ("positive = []", "positive = [1.5]", "target = [1]", "target = true"):
+    Path("c.toml").write_text('positive = "1,odd"\ntarget = "y"\nindex = 0\ngroups = "site"\nscale = true')
+    read = {"positive": (1, "odd"), "target": "y", "index": 0, "groups": "site", "scale": True}
+    assert config.read("c.toml", "method") == read
+    for wrong in ("positive = []", "positive = [1.5]", "target = [1]", "target = true", "index = 1.5", "groups = []"):
         Path("c.toml").write_text(wrong)
         with pytest.raises(ValueError, match="must be"):
             config.read("c.toml", "method")
@@ -63,6 +64,16 @@ def test_lists_of_methods_and_classes_are_read_back():
 
 def test_where_output_goes_is_not_written():
     assert not {"out", "format", "quiet"} & tomllib.loads(config.text(config.Options(out=Path("a")))).keys()
+
+
+def test_a_partition_that_is_not_made_is_not_written():
+    options = config.settle({}, {"groups": "site", "nodes": 3})
+    config.write(Path("c.toml"), options, method="dsgd")
+    values = config.read("c.toml", "method")
+    assert "partition" not in values
+    assert values.pop("method") == "dsgd"
+    assert config.settle(values, {}) == options
+    assert tomllib.loads(config.text(config.Options()))["partition"] == "uniform"
 
 
 def test_a_config_is_written_in_one_move(monkeypatch):

@@ -63,9 +63,13 @@ def test_help_shows_types_ranges_choices_and_defaults(peer, monkeypatch):
         line.split()[1]: " ".join(line.split()[2:-1]) for line in peer("run", "--help").out.splitlines() if "--" in line
     }
     assert lines["--nodes"] == "<int> [x>=1] Number of nodes. [default: 20]"
-    assert lines["--strength"] == "<float> [x>=0] Weight of the regulariser. [default: 0.0001]"
+    assert lines["--strength"] == "<float> [x>=0] Weight of the regulariser. [default: the problem's own]"
     assert lines["--precision"] == "<32|64> Bits of a number. [default: 32]"
-    assert lines["--partition"].startswith("<uniform|dirichlet|label> ")
+    assert lines["--partition"].startswith(
+        "<name> How nodes share the rows: uniform, label, shards, classes, dirichlet,"
+    )
+    assert lines["--scale"] == "--no-scale Scale columns to [0, 1]. [default: the set's own]"
+    assert lines["--target"].startswith("<column> ")
     assert lines["--data-dir"].startswith("<dir> ")
     assert lines["--data"].startswith("<str> ")
     assert lines["--quiet"] == "No progress and no notes."

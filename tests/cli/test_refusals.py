@@ -3,13 +3,18 @@
 import os
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import typer
 
 import peerdescent
+from peerdescent import experiment
 from peerdescent.cli.main import app
+from peerdescent.cli.options import with_flags
 from peerdescent.experiment import KINDS
 
 BAD = {
@@ -21,7 +26,7 @@ BAD = {
     "run hybrid*nothing": "unknown fusion 'nothing'",
     "run dsgd --nodes 0": "--nodes 0: must be greater than or equal to 1",
     "run dsgd --nodes many": "--nodes many: must be a valid integer",
-    "run dsgd --data-dir nowhere": "--data-dir 'nowhere' is not a folder",
+    "run dsgd --data-dir nowhere": "--data-dir nowhere is not a folder",
     "run dsgd --nodes 5000": "5000 nodes cannot share 1797 rows",
     "run dsgd --steps 0": "--steps 0: must be greater than or equal to 1",
     "run dsgd --steps 3 --epochs 3": "--epochs 3, --steps 3: give one of them",
@@ -34,8 +39,28 @@ BAD = {
     "run dsgd --nodes 1000000 --rows 200": "1000000 nodes cannot share 200 rows",
     "run dsgd --data synthetic-10000000x10000000": "10,000,000 features would take about 7,450,582 GiB, and there",
     "run dsgd --data synthetic-1x1" + "0" * 100: "GiB of memory: make fewer rows or features",
-    "run dsgd --header": "--header True is for .csv files",
-    "run dsgd --target y": "--target 'y' is for .csv files",
+    "run dsgd --header": "--header is for .csv files: digits knows its labels and features",
+    "run dsgd --no-header": "--no-header is for .csv files",
+    "run dsgd --target y": "--target y is for .csv files",
+    "run dsgd --index id": "--index id is for .csv files",
+    "run dsgd --groups hospital": "--groups hospital is for .csv files",
+    "run dsgd --data synthetic-100x5 --target 3": "--target 3 is for .csv files: synthetic-100x5 knows",
+    "run dsgd --each 3": "--each 3 has no meaning with --partition uniform: leave it out, or say --partition shards or",
+    "run dsgd --partition shards --each 0": "--each 0: must be greater than or equal to 1",
+    "run dsgd --partition shards --each 1000": "20 nodes with --each 1000 need 20,000 shards, and there are 1,797 rows",
+    "run dsgd --partition classes --each 3": "20 nodes with --each 3 cannot share 2 classes",
+    "run dsgd --partition label --concentration 0.1": "--concentration 0.1 has no meaning with --partition label",
+    "run dsgd --partition quantity --concentration 0": "--concentration 0.0 must be a finite number above 0",
+    "run dsgd --positive 1,77": "--positive 1,77 must be some, but not all, of the classes of digits: 0, 1, 2, 3",
+    "run dsgd --topology directed-exponential --weights lazy": "is directed: use --weights equal",
+    "run dsgd --accelerate": "--accelerate with --rounds 1: give two rounds or more",
+    "run choco-sgd --rounds 2": "compressed: use --rounds 1, or another method",
+    "run dsgd --topology directed-exponential --fault drop=0.1": "graph, --fault drop=0.1,one-way, or push-pull",
+    "run dsgd --problem ridge": "unknown problem 'ridge'",
+    "run dsgd --problem pca --strength 1": "--strength 1.0 has no meaning with --problem pca: leave it out",
+    "run dsgd --problem perceptron --intercept": "--intercept has no meaning with --problem perceptron",
+    "run dsgd --problem softmax --positive 1,3": "--positive 1,3 has no meaning with --problem softmax: leave one of",
+    "run dsgd --rows 5": "20 nodes cannot share 5 rows",
     "network ring --nodes 1000000000": "a network of 1,000,000,000 nodes would take about 931 GiB, and there are ",
     "network ring --nodes 1" + "0" * 400: "GiB of memory: use fewer nodes",
     "network complete --nodes 2000000": "GiB of memory: use fewer nodes",
@@ -52,11 +77,11 @@ BAD = {
     "run dsgd --data nope": "unknown data set 'nope'",
     "run dsgd --data ./nope.csv": "no file nope.csv",
     "run dsgd --rows 99999999": "more than the 1797 rows",
-    "run dsgd --positive 77": "must be some, but not all, of the classes",
+    "run dsgd --positive 77": "--positive 77 must be some, but not all, of the classes",
     "run dsgd --partition random": "unknown partition 'random'",
     "run dsgd --partition it's": 'unknown partition "it\'s"',
     "run dsgd --partition lable": "did you mean 'label'?",
-    "run dsgd --concentration 0.1": "has no meaning",
+    "run dsgd --concentration 0.1": "--concentration 0.1 has no meaning with --partition uniform: leave it out, or say",
     "run dsgd --strength -1": "--strength -1: must be greater than or equal to 0",
     "run dsgd --regulariser l1": "did you mean 'l2'?",
     "run dsgd --seed -1": "--seed -1: must be greater than or equal to 0",
@@ -79,7 +104,8 @@ BAD = {
     "run dsgd --quiet=3": "--quiet",
     "compare": "compare needs two methods or more",
     "compare dsgd": "compare needs two methods or more",
-    "compare dsgd dsgd[alpha=0.1]": "dsgd[alpha=0.1] is given twice",
+    "compare dsgd dsgd": "dsgd is given twice",
+    "compare dsgd d2 --seeds 0": "--seeds 0: must be greater than or equal to 1",
     "compare gt-hsgd d2 --topology directed-exponential": "d2 needs a symmetric weight matrix",
     "network": "TOPOLOGY",
     "network rnig": "did you mean 'ring'?",
@@ -87,6 +113,9 @@ BAD = {
     "network ring --weights heavy": "unknown weights 'heavy'",
     "network ring --out ring.gif": "end its name in .png, .pdf, .svg",
     "network ring --out taken/ring.png": "taken",
+    "list --format csv": "--format csv is for one section: name it, as in peerdescent list methods",
+    "list methods --format xml": "unknown format 'xml'",
+    "network ring --format xml": "unknown format 'xml'",
     "list thods": "unknown section 'thods': did you mean 'methods'?",
     "tune": "METHOD",
     "tune gt-hsdg": "unknown method 'gt-hsdg'",
@@ -94,6 +123,7 @@ BAD = {
     "tune dsgd --grid none.toml": "no file none.toml",
     "tune dsgd --search luck": "unknown search 'luck'",
     "tune dsgd --finalists 0": "--finalists 0: must be greater than or equal to 1",
+    "tune dsgd --curves 3": "--curves 3 needs --out DIR",
     "tune dsgd --out taken": "--out taken is a file",
     "report nowhere": "nowhere",
     "plot nowhere --out a.png": "nowhere has no run folders",
@@ -104,7 +134,7 @@ BAD = {
     "reproduce lambda --format xml": "unknown format 'xml'",
     "reproduce figure1 --scale large": "unknown scale 'large'",
     "theory nothing": "nothing",
-    "theory table1 --lam 1": "lam = 1.0: must lie in [0, 1)",
+    "theory table1 --lam 1": "--lam 1.0: must lie in [0, 1)",
     "theory parameters --epsilon 0": "--epsilon 0: must be positive",
     "theory bound --seeds 0": "--seeds 0: must be greater than or equal to 1",
 }
@@ -133,12 +163,52 @@ BAD_FILES = {
     ),
     ",a,y\n0,6,0\n1,8,1\n": (
         "run dsgd --data x.csv --nodes 2",
-        "the first column of x.csv has no name, so it is an index",
+        "the first column of x.csv has no name, so it is an index: leave it out by --index 0, or if",
     ),
     "a,b,y\n1,2,0\n3,4,1\n5,6,2\n": (
         "run dsgd --data x.csv --nodes 2",
-        "say which become +1, as in --positive 2, or name another column of labels by --target",
+        "(0, 1, 2), and binary labels need two: say which become +1, as in --positive 2, name another column of labels "
+        "by --target, or use --problem softmax",
     ),
+    "a,y\n1,0.5\n3,1.5\n5,2.25\n": (
+        "run dsgd --data x.csv --nodes 2",
+        "x.csv has 3 different labels (0.5, 1.5, 2.25), and binary labels need two: say which become +1, as in "
+        "--positive 2.25, name another column of labels by --target, or use --problem linear",
+    ),
+    "a,y\n1,0.5\n3,1.5\n5,2.75\n": (
+        "run dsgd --data x.csv --nodes 2 --problem softmax",
+        "x.csv has labels such as 0.5: classes are whole numbers or text; use --problem linear",
+    ),
+    "a,y\n1,no\n3,yes\n5,no\n": (
+        "run dsgd --data x.csv --nodes 2 --problem linear",
+        "x.csv has labels such as 'no': real targets are numbers; use --problem softmax",
+    ),
+    "a,site,y\n1,Ulm,0\n3,Bern,1\n5,Ulm,1\n": (
+        "run dsgd --data x.csv --groups site --nodes 3",
+        "site has 2 different values, which are the nodes: leave out --nodes 3",
+    ),
+    "a,site,y\n2,Ulm,0\n3,Bern,1\n5,Ulm,1\n": (
+        "run dsgd --data x.csv --groups site --partition label",
+        "--partition label has no meaning with --groups, which are the nodes: leave one out",
+    ),
+    "a,site,y\n3,Ulm,0\n3,Bern,1\n5,Ulm,1\n": (
+        "run dsgd --data x.csv --nodes 2",
+        "column 'site' of x.csv holds 'Ulm': name the column of labels by --target, and texts",
+    ),
+    "a,site,y\n4,Ulm,0\n3,Bern,1\n5,Ulm,1\n": (
+        "run dsgd --data x.csv --nodes 2 --target z",
+        "--target z is no column of x.csv: its columns are a, site, y",
+    ),
+    "a,site,y\n5,Ulm,0\n3,,1\n5,Ulm,1\n": ("run dsgd --data x.csv --groups site", "site is missing in 1 rows: fill"),
+    "a,b,y\n" + "".join(f"{k},7,{k % 2}\n" for k in range(12)): (
+        "run dsgd --data x.csv --nodes 2",
+        "counts the rows, so it is an index: leave it out by --index a, or if it is a feature, shuffle the rows",
+    ),
+    "1 1:-2\n-1 2:1\n": (
+        "run dsgd --data x.svm --nodes 2 --scale",
+        "x.svm is sparse, and --scale would fill column 0, whose smallest value is -2: pass --no-scale, or load",
+    ),
+    "1 1:-3\n-1 2:1\n": ("run dsgd --data x.svm --index 0", "--index 0 is about columns, and x.svm is not a .csv file"),
     "a,b,y\n" + "1" * 400 + ",2,0\n3,4,1\n": ("run dsgd --data x.csv --nodes 2", "x.csv"),
 }
 
@@ -173,6 +243,95 @@ def test_header_and_target(peer, flags, rows):
     assert f"the {rows} rows of x.csv" in peer(*command.split(), "--rows", rows + 1).err
 
 
+MESSAGES = {
+    "rows=3 and data_dir='a b'": "--rows 3 and --data-dir 'a b'",
+    "rows = 3: must be": "--rows 3: must be",
+    "epochs = 3, steps = 4: give": "--epochs 3, --steps 4: give",
+    "say by='label', 'shards' or by=\"x's\"": """say --partition label, 'shards' or --partition 'x'"'"'s'""",
+    "name it by target=, or index=-1; positive=[1, 'odd']": "name it by --target, or --index -1; --positive 1,odd",
+    "scale=True, scale=False, header=None": "--scale, --no-scale, --header",
+    "strength=1e-4, strength=inf, strength=nan.": "--strength 1e-4, --strength inf, --strength nan.",
+    "gt-hsgd[rows=3] and x.rows=3, my_rows=3": "gt-hsgd[rows=3] and x.rows=3, my_rows=3",
+    "alpha = 3: must be": "alpha = 3: must be",
+    "rows = 3 in x.toml": "rows = 3 in x.toml",
+    "the rows are nodes": "the rows are nodes",
+}
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_messages_have_flags_for_arguments(message):
+    assert with_flags(message, KINDS) == MESSAGES[message]
+
+
+def test_messages_have_only_flags_that_the_command_has():
+    assert with_flags("rows=3 and nodes=4", ["nodes"]) == "rows=3 and --nodes 4"
+
+
+@pytest.mark.filterwarnings("always")
+def test_what_is_done_to_a_file_is_said(peer):
+    Path("x.csv").write_text("id,site,sex,dose,ill\na,Ulm,m,1,no\nb,Ulm,f,,yes\nc,Bern,f,2,no\n")
+    command = "run dsgd --data x.csv --target ill --index id --groups site --scale --no-normalise --steps 2 --record 1"
+    answer = peer(*command.split(), "--out", "a")
+    assert answer.err.splitlines()[:3] == [
+        "warning: x.csv: 1 missing values (11.1%) are read as 0, in dose",
+        "x.csv: texts in sex became a column of 0 and 1 each",
+        "x.csv: labels: -1 is no; +1 is yes",
+    ]
+    options = experiment.read("a/config.toml", "method")
+    assert {options[name] for name in ("target", "index", "groups")} == {"ill", "id", "site"}
+    assert (options["nodes"], options["scale"], options["normalise"]) == (2, True, False)
+    assert "+1 is" not in peer(*command.split(), "--quiet").err
+    again, first = (
+        pd.read_csv(StringIO(peer("run", *words, "--quiet", "--format", "csv").out)).drop(columns="seconds")
+        for words in (["--config", "a/config.toml"], command.split()[1:])
+    )
+    pd.testing.assert_frame_equal(again, first)
+    assert peer("run", "--resume", "--out", "a", "--steps", "3", "--quiet").code == 0
+    assert "labels" not in peer("run", "dsgd", "--nodes", "4", "--steps", "2", "--record", "1").err, "a named set"
+
+
+@pytest.mark.parametrize(
+    ("flags", "normalised", "said"),
+    [("--problem linear", False, "--scale brings them to [0, 1]"), ("--positive 2", True, "--no-normalise keeps them")],
+)
+def test_notes_about_rows_and_columns_have_flags(peer, flags, normalised, said):
+    Path("x.csv").write_text("a,b,y\n1,2000,1\n2,3000,2\n0,1000,3\n")
+    answer = peer(*f"run dsgd --data x.csv --nodes 2 --steps 1 --record 1 --out a {flags}".split())
+    assert said in answer.err
+    assert ("norm 1" in answer.err) == normalised
+
+
+@pytest.mark.parametrize(
+    ("options", "facts"),
+    [
+        ({"partition": "shards", "each": 3}, {"partition": "shards", "each": 3}),
+        ({"partition": "classes", "each": 1}, {"partition": "classes", "each": 1}),
+        ({"partition": "quantity", "concentration": 5.0}, {"partition": "quantity", "concentration": 5.0}),
+        ({"normalise": False}, {"normalised": False, "scaled": False}),
+        ({"scale": True, "problem": "linear"}, {"normalised": True, "scaled": True}),
+    ],
+)
+def test_partitions_reach_the_problem(options, facts):
+    problem, _ = experiment.build(experiment.settle({}, {"nodes": 4, **options}))
+    assert facts.items() <= problem.about.items()
+
+
+@pytest.mark.parametrize(("name", "labels"), experiment.PROBLEMS.items())
+def test_problems(name, labels):
+    problem, network = experiment.build(experiment.settle({}, {"problem": name, "nodes": 4}))
+    data = peerdescent.datasets.load("digits", labels=labels)
+    direct = getattr(peerdescent.problems, name)(data.partition(4))
+    assert (problem.name, problem.dimension, problem.about) == (direct.name, direct.dimension, direct.about)
+    assert problem.loss(problem.start if problem.start is not None else np.zeros(problem.dimension)) > 0
+    assert network.n == 4
+
+
+def test_labels_of_two_classes_for_a_perceptron():
+    two = experiment.build(experiment.settle({}, {"problem": "perceptron", "nodes": 4, "positive": (1, 3)}))[0]
+    ten = experiment.build(experiment.settle({}, {"problem": "perceptron", "nodes": 4}))[0]
+    assert ten.dimension - two.dimension == 9 * 33
+
+
 def commands():
     """The words before the options of every command, and the command."""
     group = typer.main.get_command(app)
@@ -184,7 +343,7 @@ def commands():
             yield [name, *needed.get(name, [])], command
 
 
-NUMBERS = {name for name, kind in KINDS.items() if kind in (int, float)} - {"precision", "target"}
+NUMBERS = {name for name, kind in KINDS.items() if kind in (int, float)} - {"precision", "target", "index", "groups"}
 NUMBERS |= {"finalists", "seeds", "lam", "epsilon", "exponent", "alpha", "initial_batch"}
 WRONG = [
     ([*words, option.opts[-1]]) for words, command in commands() for option in command.params if option.name in NUMBERS

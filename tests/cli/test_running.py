@@ -20,9 +20,10 @@ import peerdescent
 from cli.conftest import SMALL, is_drawn, trace
 from peerdescent import files
 from peerdescent.cli import console
-from peerdescent.cli.running import _slugs
 from peerdescent.experiment import Options
 from peerdescent.networks import spectra
+from peerdescent.studies import comparing
+from peerdescent.sweeps import sweeping
 from small import unmeasured
 
 
@@ -75,24 +76,29 @@ def test_every_option_reaches_the_run(peer):
     options = "--data digits --rows 400 --positive 1,2 --partition dirichlet --concentration 0.3 --strength 0.1"
     options += " --regulariser l2 --topology star --weights metropolis --nodes 5 --epochs 0.2 --seed 3 --data-seed 4"
     options += " --engine debug --precision 64 --record 3 --grid log --skip-stationarity --clock phones --format csv"
-    options += " --fault drop=0.2 --rounds 2 --accelerate"
-    tried = {word[2:].replace("-", "_") for word in options.split() if word.startswith("--")}
+    options += " --fault drop=0.2 --rounds 2 --accelerate --scale --no-normalise --problem svm --intercept"
+    tried = {word[2:].removeprefix("no-").replace("-", "_") for word in options.split() if word.startswith("--")}
     assert {field.name for field in fields(Options)} - tried == {
         "data_dir",
         "target",
         "header",
+        "index",
+        "groups",
+        "each",
         "steps",
         "out",
         "force",
         "quiet",
+        "seeds",
+        "defaults",
     }
     shown = pd.read_csv(StringIO(peer("run", "gt-hsgd[alpha=0.3]", *options.split()).out))
 
-    data = peerdescent.datasets.load("digits", rows=400, seed=4, positive=[1, 2])
+    data = peerdescent.datasets.load("digits", rows=400, seed=4, positive=[1, 2], scale=True, normalise=False)
     partition = data.partition(5, by="dirichlet", concentration=0.3, seed=4)
     result = peerdescent.run(
         peerdescent.methods.gt_hsgd(alpha=0.3),
-        peerdescent.problems.logistic(partition, strength=0.1, regulariser="l2"),
+        peerdescent.problems.svm(partition, strength=0.1, regulariser="l2", intercept=True),
         peerdescent.Network(
             peerdescent.topology.star(5),
             "metropolis",
@@ -161,6 +167,18 @@ def test_resume_keeps_its_own_options(peer):
     assert answer.code == 0
 
 
+@pytest.mark.parametrize(
+    "words", [("run", "dsgd"), ("compare", "dsgd[alpha=0.4]", "gt-dsgd[alpha=0.4]", "--seeds", "1")]
+)
+def test_a_refused_resume_changes_nothing(peer, words):
+    peer(*words, *SMALL, "--out", "a")
+    before = {path: path.read_bytes() for path in Path("a").rglob("*") if path.is_file()}
+    answer = peer(words[0], "--resume", "--out", "a", "--steps", "20")
+    assert (answer.code, "has 40 steps, and 20 are asked for" in answer.err) == (2, True)
+    assert {path: path.read_bytes() for path in Path("a").rglob("*") if path.is_file()} == before
+    assert peer(words[0], "--resume", "--out", "a").code == 0
+
+
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_a_diverged_run_says_so(peer, form):
     answer = peer("run", "dsgd[alpha=1e9]", *SMALL, "--out", "a", "--quiet", "--format", form)
@@ -176,8 +194,9 @@ def test_warnings_are_one_line(peer):
     Path("holes.csv").write_text(f"a,b,label\n{rows}\n")
     answer = peer("run", "dsgd", *SMALL, "--data", "holes.csv")
     assert answer.code == 0
-    assert answer.err.startswith("warning: holes.csv: 8 missing values")
-    assert len(answer.err.splitlines()) == 2
+    assert answer.err.startswith("warning: holes.csv: 8 missing values (10.0%) are read as 0, in b\n")
+    assert answer.err.splitlines()[1] == "holes.csv: labels: -1 is 0; +1 is 1"
+    assert len(answer.err.splitlines()) == 4
 
 
 def test_ctrl_c_keeps_what_there_is():
@@ -215,53 +234,65 @@ def test_ctrl_c_keeps_what_there_is():
 # Compare
 
 
+GIVEN = ("dsgd[alpha=0.4]", "gt-dsgd[alpha=0.4]")
+TWO = (*SMALL, "--seeds", "2")
+
+
 def test_compare(peer):
-    methods = ("gt-dsgd[alpha=0.5]", "dsgd", "dsgd[alpha=0.5,batch=2]")
-    answer = peer("compare", *methods, *SMALL, "--out", "c")
+    methods = ("gt-dsgd[alpha=0.5]", "dsgd[alpha=0.1]", "dsgd[alpha=0.5,batch=2]")
+    answer = peer("compare", *methods, *TWO, "--seed", "3", "--out", "c")
     assert answer.code == 0
     head, _, *rows, caption = answer.out.splitlines()
     columns = "method epoch loss grad norm stationarity consensus gradients rounds bytes seconds status"
     assert " ".join(head.split()) == columns
-    assert caption == "* smallest loss".ljust(len(caption))
+    assert caption.strip() == "* smallest loss, and those within its deviation; means over 2 seeds, ± sample deviation"
     table = pd.read_csv("c/comparison.csv")
     assert table["method"].tolist() == list(methods)
-    assert [row.count("*") for row in rows] == (table["loss"] == table["loss"].min()).astype(int).tolist()
-    folders = {"gt-dsgd", "dsgd", "dsgd-alpha=0.5-batch=2"}
-    written = {"comparison.csv", "comparison.png", "config.toml", files.MARK}
-    assert {path.name for path in Path("c").iterdir()} == folders | written
-    assert [trace(f"c/{name}")["loss"].iloc[-1] for name in _slugs(methods)] == table["loss"].tolist()
+    best = table.loc[table["loss"].idxmin()]
+    marked = table["loss"] <= best["loss"] + best["loss_deviation"]
+    assert [row.count("*") for row in rows] == marked.astype(int).tolist()
+    assert all(" ± " in row for row in rows)
+    names = ["gt-dsgd", "dsgd-alpha=0.1", "dsgd-alpha=0.5-batch=2"]
+    written = {"comparison.csv", "comparison.json", "comparison.png", "config.toml", files.MARK}
+    assert {path.name for path in Path("c").iterdir()} == {*names} | written
+    for name, mean in zip(names, table["loss"], strict=True):
+        ends = [trace(f"c/{name}/seed-{seed}")["loss"].iloc[-1] for seed in (3, 4)]
+        assert sum(ends) / 2 == pytest.approx(mean)
     assert is_drawn("c/comparison.png")
     again = peer("compare", "--config", "c/config.toml", "--format", "json")
     assert [row["loss"] for row in json.loads(again.out)] == table["loss"].tolist()
-    assert peer("run", "--config", "c/gt-dsgd/config.toml", "--out", "d").code == 0
-    assert trace("d")["loss"].tolist() == trace("c/gt-dsgd")["loss"].tolist()
+    assert peer("run", "--config", "c/gt-dsgd/seed-4/config.toml", "--out", "d").code == 0
+    assert trace("d")["loss"].tolist() == pytest.approx(trace("c/gt-dsgd/seed-4")["loss"].tolist(), rel=1e-6)
+
+
+def test_compare_chooses_what_is_not_given_and_says_so(peer):
+    answer = peer("compare", "gt-dsgd", "dsgd[alpha=0.4]", *TWO, "--out", "c")
+    said = answer.err.splitlines()[0]
+    assert re.fullmatch(r"gt-dsgd: alpha = \d+ by a quick tune: \d+ settings of 40 steps, seeds 1001, 1002, 1003", said)
+    table = pd.read_csv("c/comparison.csv")
+    alpha = re.search(r"alpha = (\d+)", said)[1]
+    assert f"alpha={alpha}.0" in table["selector"][0]
+    assert f"alpha={alpha}.0" in tomllib.loads(Path("c/gt-dsgd/seed-0/config.toml").read_text())["method"]
+    page = peer("report", "c")
+    assert said.partition(": ")[2] in Path(page.out.strip()).read_text(encoding="utf-8")
+    plain = peer("compare", "gt-dsgd", "dsgd[alpha=0.4]", *TWO, "--defaults", "--format", "csv")
+    assert "gt-dsgd: parameters that are not given are the defaults" in plain.err
+    assert "alpha=0.1" in pd.read_csv(StringIO(plain.out))["selector"][0]
+    assert peer("compare", *GIVEN, *TWO, "--quiet").err == ""
 
 
 def test_compare_goes_on_after_divergence(peer):
-    answer = peer("compare", "dsgd[alpha=1e9]", "dsgd", *SMALL, "--format", "csv")
+    answer = peer("compare", "dsgd[alpha=1e9]", "dsgd[alpha=0.4]", *TWO, "--format", "csv")
     assert answer.code == 0
-    assert pd.read_csv(StringIO(answer.out))["status"].tolist() == ["diverged", "done"]
+    table = pd.read_csv(StringIO(answer.out))
+    assert table["status"].tolist() == ["diverged", "done"]
+    assert table["loss"].isna().tolist() == [True, False]
     assert "add --out DIR" in answer.err
 
 
-def test_compare_stops_where_it_is_interrupted(peer, monkeypatch):
-    real, calls = peerdescent.run, []
-
-    def run(*arguments, **options):
-        result = real(*arguments, **options)
-        calls.append(result)
-        return peerdescent.Trace(**{**vars(result), "status": peerdescent.Status.interrupted})
-
-    monkeypatch.setattr(peerdescent, "run", run)
-    answer = peer("compare", "dsgd", "gt-dsgd", *SMALL, "--out", "c")
-    assert answer.code == 130
-    assert len(calls) == 1
-    assert pd.read_csv("c/comparison.csv")["status"].tolist() == ["interrupted"]
-
-
 @pytest.mark.parametrize("finished", [0, 1])
-def test_compare_keeps_what_was_finished_before_a_compilation(peer, monkeypatch, finished):
-    real, calls = peerdescent.run, []
+def test_compare_keeps_what_was_finished_before_an_interruption(peer, monkeypatch, finished):
+    real, calls = comparing.run, []
 
     def run(*arguments, **options):
         calls.append(arguments)
@@ -269,25 +300,27 @@ def test_compare_keeps_what_was_finished_before_a_compilation(peer, monkeypatch,
             raise KeyboardInterrupt
         return real(*arguments, **options)
 
-    monkeypatch.setattr(peerdescent, "run", run)
-    answer = peer("compare", "dsgd", "gt-dsgd", *SMALL, "--out", "c", "--format", "csv")
+    with monkeypatch.context() as patch:
+        patch.setattr(comparing, "run", run)
+        answer = peer("compare", *GIVEN, *TWO, "--out", "c", "--format", "csv")
     assert answer.code == 130
     assert len(calls) == finished + 1
     assert len(answer.out.splitlines()) == 2 * finished
     assert Path("c/comparison.png").exists() == bool(finished)
+    assert "continue with peerdescent compare --resume --out c\n" in answer.err
+    assert ("interrupted; continue" in answer.err) == (not finished)
+    assert peer("compare", "--resume", "--out", "c").code == 0
+    assert pd.read_csv("c/comparison.csv")["status"].tolist() == ["done", "done"]
 
 
-def test_formulas_that_look_alike_have_folders_of_their_own():
-    alike = _slugs(["dsgd[alpha=0.5/(t+10)^2]", "dsgd[alpha=0.5/(t+10)/2]", "dsgd[alpha=0.5]"])
-    assert len(set(alike)) == 3, alike
+@pytest.mark.parametrize("words", [("compare", "dsgd", "d2"), ("tune", "dsgd")])
+def test_an_interrupted_search_says_so(peer, monkeypatch, words):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
 
-
-def test_slugs_are_unique_names_of_folders():
-    assert _slugs(["dsgd[alpha=1]", "gt-hsgd"]) == ["dsgd", "gt-hsgd"]
-    assert _slugs(["hybrid*tracking[beta=1e-2]", "hybrid * tracking"]) == [
-        "hybrid-tracking-beta=1e-2",
-        "hybrid-tracking",
-    ]
+    monkeypatch.setattr(sweeping, "wait", interrupted)
+    answer = peer(*words, "--nodes", "4", "--epochs", "1", "--quiet")
+    assert (answer.code, answer.out, answer.err) == (130, "", "interrupted\n")
 
 
 def test_a_flag_beats_the_file(peer):
@@ -307,11 +340,14 @@ def test_a_flag_beats_the_file(peer):
 
 
 def test_a_second_comparison_leaves_nothing_of_the_first(peer):
-    peer("compare", "dsgd", "gt-dsgd", *SMALL, "--out", "c")
+    peer("compare", *GIVEN, *TWO, "--out", "c")
     Path("c/notes.txt").write_text("mine")
+    Path("c/gt-dsgd/notes.txt").write_text("mine")
     peer("run", "d2", *SMALL, "--out", "c/mine")
-    peer("compare", "dsgd", "d2", *SMALL, "--out", "c")
-    assert {path.name for path in Path("c").iterdir() if path.is_dir()} == {"dsgd", "d2", "mine"}
+    peer("compare", GIVEN[0], "d2[alpha=0.4]", *SMALL, "--seeds", "1", "--out", "c")
+    assert {path.name for path in Path("c").iterdir() if path.is_dir()} == {"dsgd", "d2", "gt-dsgd", "mine"}
+    assert [path.name for path in Path("c/gt-dsgd").iterdir()] == ["notes.txt"]
+    assert [path.name for path in Path("c/dsgd").iterdir()] == ["seed-0"]
     assert Path("c/notes.txt").read_text() == "mine"
     assert peerdescent.Trace.load("c/mine").status == "done"
     answer = peer("run", "dsgd", *SMALL, "--out", "c")
@@ -321,11 +357,20 @@ def test_a_second_comparison_leaves_nothing_of_the_first(peer):
 
 
 def test_compare_is_resumed(peer):
-    peer("compare", "dsgd", "gt-dsgd", *SMALL, "--out", "whole")
-    peer("compare", "dsgd", "gt-dsgd", *SMALL[:2], "--steps", "20", "--record", "2", "--out", "c")
-    assert peer("compare", "--resume", "--out", "c", *SMALL[2:]).code == 0
+    methods = ("dsgd", "gt-dsgd[alpha=0.4]")
+    peer("compare", *methods, *SMALL[:2], "--steps", "20", "--record", "2", "--seeds", "1", "--out", "c")
+    chosen = pd.read_csv("c/comparison.csv")["selector"]
+    assert peer("compare", "--resume", "--out", "c", *TWO[2:]).code == 0
+    table = pd.read_csv("c/comparison.csv")
+    assert table["selector"].tolist() == chosen.tolist(), "what was chosen for fewer steps is kept"
+    assert table["seeds"].tolist() == [2, 2]
+    peer("compare", *chosen, *TWO, "--out", "whole")
     for name in ("dsgd", "gt-dsgd"):
-        assert trace(f"c/{name}")["loss"].tolist() == trace(f"whole/{name}")["loss"].tolist()
+        for seed in (0, 1):
+            both = [trace(f"{folder}/{name}/seed-{seed}")["loss"].tolist() for folder in ("c", "whole")]
+            assert both[0] == pytest.approx(both[1], rel=1e-6)
+    answer = peer("compare", "--resume", "--out", "c", "--seed", "1")
+    assert (answer.code, "seed is 1 here and was 0 in c/config.toml" in answer.err) == (2, True)
 
 
 @pytest.mark.parametrize("words", [("run", "dsgd"), ("compare", "dsgd", "d2"), ("tune", "dsgd", "--grid", "small")])
@@ -348,6 +393,10 @@ def test_force(peer):
     assert peer("run", "dsgd", *SMALL, "--out", "mine", "--force").code == 0
     assert Path("mine/notes.txt").read_text() == "mine"
     assert peer("run", "dsgd", *SMALL, "--out", "mine").code == 0, "it is marked now"
+    Path("mine.png").write_text("mine")
+    for words in (("plot", "mine"), ("report", "mine"), ("network", "ring", "--nodes", "4")):
+        answer = peer(*words, "--out", "mine.png")
+        assert (answer.code, "give another name, or --force to replace it" in answer.err) == (2, True)
 
 
 def test_two_processes_do_not_share_a_folder(peer):

@@ -7,6 +7,8 @@ is skipped only after a line `<!-- skip: reason -->`.
 from __future__ import annotations
 
 import doctest
+import inspect
+import json
 import re
 import runpy
 import shlex
@@ -15,11 +17,13 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import pytest
 import typer
 
 import children
 import peerdescent as peer
+from conftest import PROFILE
 from peerdescent import experiment as config
 from peerdescent.cli import main as cli
 from peerdescent.engines import ENGINES
@@ -27,6 +31,15 @@ from peerdescent.runs.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+LONG_RUNS = [
+    "README.md",
+    "docs/comparisons.md",
+    "docs/gallery.md",
+    "docs/quickstart.md",
+    "docs/seeds.md",
+    "docs/sweeps.md",
+]
+"""Pages whose programs run longer than they are compiled: they are fully optimised. Those of the others are not."""
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 FENCE = re.compile(r"(?:<!-- skip: (?P<reason>.+?) -->\n+)?^```(?P<kind>\S+)\n(?P<text>.*?)^```$", re.M | re.S)
 LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -72,8 +85,16 @@ def elsewhere(tmp_path, monkeypatch):
         registry.update(before)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=named)
-def test_python_blocks_run(page, elsewhere):
+@pytest.fixture
+def quickly():
+    """Programs are compiled without optimisations, which takes a quarter of the time; not in profile `random`."""
+    jax.config.update("jax_disable_most_optimizations", PROFILE == "fixed")
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def run(page: Path) -> None:
+    """Run the Python blocks of a page, here. `make gallery` does so for its figures."""
     names = {"__name__": page.stem}
     for block in blocks(page, "python"):
         if ">>> " in block.text:
@@ -84,6 +105,11 @@ def test_python_blocks_run(page, elsewhere):
             assert not told, "".join(told)
         else:
             exec(compile("\n" * block.line + block.text, str(page), "exec", dont_inherit=True), names)
+
+
+@pytest.mark.parametrize("page", [ROOT / name for name in LONG_RUNS], ids=named)
+def test_python_blocks_with_long_runs(page, elsewhere):
+    run(page)
 
 
 def test_shell_lines_of_the_readme_run(elsewhere, capsys):
@@ -108,6 +134,21 @@ def test_shell_lines_of_the_readme_run(elsewhere, capsys):
         assert (elsewhere / file).stat().st_size > 0
 
 
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python") and named(page) not in LONG_RUNS], ids=named
+)
+def test_python_blocks_run(page, elsewhere, quickly):
+    run(page)
+
+
+def test_pictures_of_the_gallery_are_those_that_its_code_makes():
+    text = (ROOT / "docs/gallery.md").read_text()
+    stored = {file.name for file in (ROOT / "docs/gallery").iterdir()}
+    assert (
+        stored == set(re.findall(r'"gallery/(\S+)"\)', text)) == set(re.findall(r"!\[[^]]+\]\(gallery/(\S+)\)", text))
+    )
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=named)
 def test_command_lines_are_understood(page, elsewhere):
     """The flags, choices and methods of every command line are valid; the commands are not run."""
@@ -117,7 +158,7 @@ def test_command_lines_are_understood(page, elsewhere):
         command = group.commands[words[0]]
         parameters = command.make_context(words[0], words[1:]).params
         if words[0] in ("run", "compare"):
-            config.settle({}, {name: parameters[name] for name in config.KINDS if parameters[name] is not None})
+            config.settle({}, {name: parameters[name] for name in config.KINDS if parameters.get(name) is not None})
         for selector in parameters.get("methods") or [parameters.get("method")]:
             assert selector in (None, "all") or peer.methods.parse(selector)
         if parameters.get("topology"):
@@ -136,13 +177,24 @@ def test_the_picture_can_be_made_again():
     assert names == ["gt-hsgd", "gt-dsgd", "d-get", "d-spider-sfo"]
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=named)
+LATE = "equinox_mlp", "flax_mlp"
+"""Examples for `make test-long`: mlp.py with models of those libraries. docs/problems.md trains such models, too."""
+
+
+@pytest.mark.parametrize(
+    "example", [pytest.param(e, marks=[pytest.mark.long] * (e.stem in LATE)) for e in EXAMPLES], ids=named
+)
 def test_examples_run(example, elsewhere, capsys):
     runpy.run_path(str(example), run_name="__main__")
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) >= 4
     assert len(re.findall(r"\d\.\d", shown)) >= 6
     assert not re.search(r"\b(nan|inf)\b", shown)
+
+
+def whole(page: Path) -> str:
+    """The text of a page, with the files that it includes."""
+    return re.sub(r"^```\{include\} (\S+)$", lambda m: (page.parent / m[1]).read_text(), page.read_text(), flags=re.M)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -154,7 +206,7 @@ def test_links_lead_somewhere(page):
         file = (page.parent / target).resolve() if target else page
         assert file.exists(), f"{named(page)} links to {target}"
         if anchor:
-            headings = re.findall(r"^#+ (.+)$", file.read_text(), re.M)
+            headings = re.findall(r"^#+ (.+)$", whole(file), re.M)
             slugs = [re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings]
             assert anchor in slugs, f"{named(page)} links to {target}#{anchor}"
 
@@ -185,6 +237,29 @@ def test_the_site_needs_nothing_from_elsewhere(site):
     assert "<math" in (site / "methods.html").read_text()
 
 
+def test_the_search_finds_methods_and_headings(site):
+    """What the script of the search looks up: words without endings, as numbers of pages, and titles."""
+    found = json.loads((site / "searchindex.js").read_text().removeprefix("Search.setIndex(").removesuffix(")"))
+
+    def pages(word):
+        numbers = [found[kind].get(word, []) for kind in ("terms", "titleterms")]
+        flat = [number for each in numbers for number in ([each] if isinstance(each, int) else each)]
+        return {found["docnames"][number] for number in flat}
+
+    assert {"zoo", "methods", "quickstart"} <= pages("gt") & pages("hsgd")
+    assert {"faults", "coming-from"} <= pages("drop")
+    assert "gt-hsgd" in found["alltitles"]
+    assert "<no title>" not in found["titles"]
+    assert 'action="search.html"' in (site / "index.html").read_text()
+
+
+def test_the_landing_page_leads_to_every_page(site):
+    """One click from it, by the list at the left, which every page has."""
+    shown = (site / "index.html").read_text()
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
+    assert not [page for page in pages if f'href="{page}.html"' not in shown]
+
+
 def test_public_names_are_in_the_reference(site):
     inventory = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
     known = {line.split()[0] for line in zlib.decompress(inventory).decode().splitlines()}
@@ -204,6 +279,14 @@ def rows(page: str) -> dict[str, str]:
     text = (ROOT / page).read_text()
     found = [(re.findall(r"`([^`]+)`", row.split("|")[1])[:1], row) for row in re.findall(r"^\|.+\|$", text, re.M)]
     return {name: row for names, row in reversed(found) for name in names}
+
+
+def test_the_signature_of_run_is_right():
+    """It is written out, since the tool would show those for one seed and for several, without the defaults."""
+    (shown,) = re.findall(r"autofunction:: run(\(.*\))", (ROOT / "docs" / "api.md").read_text())
+    parameters = inspect.signature(peer.run).parameters.values()
+    bare = [one.replace(annotation=inspect.Parameter.empty) for one in parameters]
+    assert shown == str(inspect.Signature(bare))
 
 
 def test_the_table_of_methods_is_right():
@@ -260,7 +343,9 @@ def test_every_dependency_has_a_reason():
 def test_versions_and_targets_exist():
     readme, changes = (ROOT / "README.md").read_text(), (ROOT / "CHANGELOG.md").read_text()
     assert f"Version {peer.__version__} " in readme
-    assert f"\n## {peer.__version__} " in changes
+    assert re.search(rf"^## \[{re.escape(peer.__version__)}\] - \d{{4}}-\d\d-\d\d$", changes, re.M) or (
+        f"\n## [Unreleased]\n\nThis will be {peer.__version__}," in changes
+    )
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)
     for page in PAGES:
         asked = re.findall(r"(?:^|`)make (\w+)", page.read_text(), re.M)

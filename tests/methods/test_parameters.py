@@ -277,6 +277,32 @@ def test_classes_are_not_parts():
         peer.compose(peer.estimators.hybrid(), peer.fusions.tracking)
 
 
+class Plain:
+    """An ordinary class, which has the functions of an estimator."""
+
+    def __init__(self):
+        self.alpha = 1
+
+    def init(self, x, net):
+        return x, None
+
+    def step(self, x, memory, net):
+        return x, None
+
+
+def test_other_parts_than_dataclasses_are_refused():
+    for parts in ((Plain(), peer.fusions.tracking()), (peer.estimators.sgd(), Plain())):
+        with pytest.raises(ValueError, match=r"Plain is no dataclass: write @dataclass\(frozen=True\) above the class"):
+            peer.compose(*parts)
+    with pytest.raises(ValueError, match="str is no dataclass"):
+        peer.compose("sgd", peer.fusions.tracking())
+
+
+def test_a_fusion_before_its_estimator_is_refused():
+    with pytest.raises(ValueError, match="tracking is a fusion, and stands first: give the estimator first"):
+        peer.compose(peer.fusions.tracking(), peer.estimators.sgd())
+
+
 @pytest.mark.parametrize("engine", ["stacked", "debug"])
 def test_a_part_that_returns_one_value_is_named(engine):
     @dataclass(frozen=True)

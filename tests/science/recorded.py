@@ -54,7 +54,7 @@ def smoothness(problem) -> float:
     """
     if problem.name == "quadratic":
         return problem.smoothness
-    rows, _, strength = (np.asarray(a, dtype=float) for a in problem.data)
+    rows, strength = (np.asarray(a, dtype=float) for a in (problem.data.rows, problem.data.numbers.strength))
     fourth = np.einsum("imp,imq,im->ipq", rows, rows, square(rows)) / rows.shape[1]
     return float((np.sqrt(np.linalg.eigvalsh(fourth)[:, -1]) / 4 + 2 * strength).max())
 
@@ -112,7 +112,7 @@ class Setting:
             data, weights = cast(self.problem.data, float), weights_of(self.network, float)
             program = Program(method.pattern, self.problem.oracle, ())
             every, does = jnp.arange(seeds, dtype=jnp.uint32), outline(method)
-            draw = partial(_draw, self.problem.oracle, True, None)  # a program of its own, which many share
+            draw = partial(_draw, self.problem.oracle, None)  # a program of its own, which many share
             first = {one: draw(*one, 1, data, every, np.int32(0)) for one in does.first_requests}
             later = {one: draw(*one, steps, data, every, np.int32(1)) for one in does.requests}
             kept = _record(program, steps, numbers, data, weights, every, first, later, x0)

@@ -20,7 +20,7 @@ def per_sample(problem, node, x):
     held = problem.data
     rows = np.asarray(held.rows[node, : held.size[node]], dtype=float)
     slopes = -1 / (1 + np.exp(rows @ x))
-    return slopes[:, None] * rows + held.numbers[node] * 2 * x / (1 + x * x) ** 2
+    return slopes[:, None] * rows + held.numbers.strength[node] * 2 * x / (1 + x * x) ** 2
 
 
 def test_a_quadratics_constants_are_exact():

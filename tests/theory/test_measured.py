@@ -138,7 +138,7 @@ def test_table1_for_given_sizes(words, capsys):
     assert lines[-1].startswith("gt-hsgd")
     assert float(lines[-1].split(",")[-2]) == pytest.approx(expected["complexity"].iloc[-1])
     assert command(*words, "--lam", "1.5") == 2
-    assert "lam = 1.5: must lie in [0, 1)" in capsys.readouterr().err
+    assert "--lam 1.5: must lie in [0, 1)" in capsys.readouterr().err
 
 
 def test_given_constants_are_used_as_they_are_and_own_ones_visit_the_ends():

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from peerdescent.compressors import Compressor
+from peerdescent.display import card, facts, table
 from peerdescent.errors import require, unknown
 from peerdescent.methods.parameters import Kind, Parameter, Part, declared, with_unit_steps
 from peerdescent.schedules import Schedule, given
@@ -167,6 +168,10 @@ class Method:
             "without parts",
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Composed methods are copied and pickled as their parts."""
+        return (compose, (*self.parts, self.name)) if self.parts else (Method, (self.init, self.step, self.name))
+
     @cached_property
     def _places(self) -> dict[str, tuple[int, str]]:
         """For the name of every hyperparameter the number of its part, and its name there.
@@ -263,6 +268,15 @@ class Method:
         shown = ",".join(f"{k}={v}" for k, v in self.parameters.items())
         return f"{self.name}[{shown}]" if shown else self.name
 
+    def __repr__(self) -> str:
+        return f"Method({self})"
+
+    def _repr_html_(self) -> str:
+        about = {kind: _described(part) for kind, part in zip(("estimator", "fusion"), self.parts, strict=False)}
+        values = [(name, self.parameters[name], about.range) for name, about in self.declared.items()]
+        tables = [table(("hyperparameter", "value", "may be"), values)] if values else []
+        return card(f"Method: {self.name}", facts(about or {"made": "of two functions"}), *tables)
+
     @property
     def _identity(self) -> Hashable:
         return self.parts or (self.init, self.step)
@@ -301,10 +315,20 @@ def compose(estimator: Estimator, fusion: Fusion, name: str | None = None) -> Me
             not isinstance(part, type),
             f"{getattr(part, '__name__', part)} is a class: call it, as in compose(hybrid(), tracking())",
         )
+        require(
+            dataclasses.is_dataclass(part),
+            f"{type(part).__name__} is no dataclass: write @dataclass(frozen=True) above the class of an estimator or "
+            "fusion, and its hyperparameters as fields",
+        )
     names = [type(part).__name__.replace("_", "-") for part in (estimator, fusion)]
     require(
+        not hasattr(estimator, "needs"),
+        f"{names[0]} is a fusion, and stands first: give the estimator first, as in compose(hybrid(), tracking())",
+    )
+    require(
         isinstance(getattr(fusion, "needs", None), Needs),
-        f"{names[1]} does not say what it needs of W: give the class needs = Needs(), with symmetric=True and so on",
+        f"{names[1]} does not say what it needs of W, as a fusion does: give the class needs = Needs(), with "
+        "symmetric=True and so on",
     )
 
     def init(x0: Vector, net: Net) -> State:
@@ -322,6 +346,13 @@ def compose(estimator: Estimator, fusion: Fusion, name: str | None = None) -> Me
     for function in functions:
         function.parts = parts
     return Method(init, step, name or "*".join(names), parts)
+
+
+def _described(part: Any) -> str:
+    """The name of a part, and the first line of its documentation."""
+    kind = type(part)
+    line = (kind.__doc__ or "").partition("\n")[0]
+    return kind.__name__ if not line or line.startswith(f"{kind.__name__}(") else f"{kind.__name__}: {line}"
 
 
 def _pair(returned: Any, part: str, first: str) -> tuple[Vector, Any]:

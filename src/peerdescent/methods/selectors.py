@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Callable
 from typing import Any
 
 from peerdescent import schedules
@@ -12,6 +14,8 @@ from peerdescent.methods.estimators import ESTIMATORS
 from peerdescent.methods.fusions import FUSIONS
 from peerdescent.methods.named import METHODS
 
+Given = Method | Callable[..., Method] | str
+"""A method, a function that makes one, such as `peer.methods.gt_hsgd`, or a selector."""
 _SELECTOR = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<values>[^\[\]]*)\])?")
 _WORDS: dict[str, Any] = {"none": None, "true": True, "false": False}
 
@@ -45,6 +49,26 @@ def parse(selector: str) -> Method:
     if right not in FUSIONS:
         raise unknown("fusion", right, FUSIONS)
     return compose(ESTIMATORS[left](), FUSIONS[right]()).replace(**values)
+
+
+def method_of(given: Given) -> Method:
+    """The method that is given, as it is or as text, or that a function makes; what is not given has its default.
+
+    >>> method_of("dsgd[alpha=0.5]") == method_of(lambda: parse("dsgd[alpha=0.5]")) == parse("dsgd[alpha=0.5]")
+    True
+    """
+    if isinstance(given, str):
+        return parse(given)
+    if isinstance(given, Method) or not callable(given):
+        return given
+    arguments = inspect.signature(given).parameters.values()
+    variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    missing = [one.name for one in arguments if one.default is one.empty and one.kind not in variable]
+    require(
+        not missing,
+        f"{given.__name__} has no default for {', '.join(missing)}: give it one, or give a method it makes",
+    )
+    return given()
 
 
 def split(selector: str) -> tuple[str, dict[str, Any]]:

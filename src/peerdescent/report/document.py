@@ -26,6 +26,8 @@ from peerdescent.methods import METHODS
 from peerdescent.networks import described
 from peerdescent.report import findings, page
 from peerdescent.runs.bands import HORIZONTAL, VERTICAL
+from peerdescent.runs.cells import cell, over_seeds
+from peerdescent.runs.labels import counted
 from peerdescent.runs.statistics import deviation, mean
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ def write(folder: str | Path, out: str | Path | None = None, force: bool = False
     path = folder / "report.html" if out is None else Path(out)
     require(not path.is_dir(), f"{path} is a folder: give the name of a file, such as {path / 'report.html'}")
     ours = not path.exists() or GENERATOR in path.read_bytes()[:4096]
-    require(ours or force, f"{path} is not a page of peerdescent: give another name, or --force to replace it")
+    require(ours or force, f"{path} is not a page of peerdescent: give another name, or force=True to replace it")
     runs, sweeps = findings.runs(folder), findings.sweeps(folder)
     require(
         bool(runs or sweeps),
@@ -89,6 +91,7 @@ def write(folder: str | Path, out: str | Path | None = None, force: bool = False
         "lead": _lead(groups, sweeps),
         "curves": _curves(groups, drawn) if groups else None,
         "ends": _ends(groups, metrics) if groups else None,
+        "chosen": findings.chosen(folder),
         "sweeps": _sweeps(sweeps) if sweeps else None,
         "setting": _setting(folder, runs),
         "citations": {name: METHODS[name].citation for name in dict.fromkeys(names) if name in METHODS},
@@ -149,35 +152,31 @@ def _lead(groups: Sequence[Group], sweeps: Sequence[Sweep]) -> str:
     if runs:
         methods = len({run.name or run.summary["method"] for run in runs})
         on = f" on {len(problems)} problems" if len(problems) > 1 else ""
-        parts.append(f"{_count(len(runs), 'run')} of {_count(methods, 'method')}{on}")
+        parts.append(f"{counted(len(runs), 'run')} of {counted(methods, 'method')}{on}")
     if sweeps:
         tried = sum(sweep.configurations for sweep in sweeps)
-        parts.append(f"{_count(len(sweeps), 'sweep')} over {_count(tried, 'configuration')}")
+        parts.append(f"{counted(len(sweeps), 'sweep')} over {counted(tried, 'configuration')}")
     text = " and ".join(parts) + "."
     for problem in problems:
         rivals = [group for group in groups if group.problem == problem]
-        winner = findings.best(rivals)
+        winner = next(iter(findings.leaders(rivals)), None)
         if winner and len(rivals) > 1:
             on = f" on {problem}" if len(problems) > 1 else ""
             over = f", the mean over {len(winner.runs)} seeds" if len(winner.runs) > 1 else ""
-            loss = _mean(winner.final("loss"), VERTICAL["loss"].format)
+            loss = over_seeds(VERTICAL["loss"], winner.final("loss"))
             text += f" Smallest final loss{on}: {winner.label} with {loss}{over}."
     gone = sum(group.diverged for group in groups)
-    return text + (f" {_count(gone, 'run')} diverged." if gone else "")
+    return text + (f" {counted(gone, 'run')} diverged." if gone else "")
 
 
 def _problems(groups: Sequence[Group]) -> list[str]:
     return list(dict.fromkeys(group.problem for group in groups))
 
 
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def _ends(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, Any]:
     """The table of the final results of each group, with the best of each problem marked."""
     problems = _problems(groups)
-    winners = [findings.best(group for group in groups if group.problem == problem) for problem in problems]
+    winners = [one for problem in problems for one in findings.leaders(g for g in groups if g.problem == problem)]
     shown = [VERTICAL["loss"], VERTICAL["grad_norm"], *(m for name, m in metrics.items() if name not in VERTICAL)]
     timed = any(np.isfinite(group.final("clock")).any() for group in groups)
     spent = [metric for name, metric in HORIZONTAL.items() if name not in ("step", *["clock"] * (not timed))]
@@ -194,7 +193,7 @@ def _ends(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, A
                 (group.label, "" if group.label.startswith(group.method) else group.method),
                 *[group.problem] * (len(problems) > 1),
                 f"{len(group.runs)}",
-                *(_both(group.final(metric.name), metric.format) for metric in shown),
+                *(_both(metric, group.final(metric.name)) for metric in shown),
                 *(_mean(group.final(metric.name), metric.format) for metric in spent),
                 _status(group),
             ]
@@ -219,10 +218,12 @@ def _mean(values: np.ndarray, form: str) -> str:
     return EngFormatter("B", places=1)(known) if form == "B" else format(known, form)
 
 
-def _both(values: np.ndarray, form: str) -> Cell:
-    """The mean, and the sample deviation if there is one."""
-    spread = deviation(values)
-    return _mean(values, form), f"± {spread:.2g}" if np.isfinite(spread) else ""
+def _both(metric: Metric, values: np.ndarray) -> Cell:
+    """The mean and the sample deviation, as everywhere; the mean in the metric's format if there is none."""
+    found = cell(metric, float(mean(values)), float(deviation(values)))
+    if not found.deviation:
+        return _mean(values, metric.format)
+    return str(found._replace(deviation="")), f"± {found._replace(text=found.deviation, deviation='')}"
 
 
 def _sweeps(sweeps: Sequence[Sweep]) -> dict[str, Any]:
@@ -251,19 +252,27 @@ def _sweeps(sweeps: Sequence[Sweep]) -> dict[str, Any]:
 
 
 def _setting(folder: Path, runs: Sequence[Run]) -> dict[str, Any]:
-    """The configuration and the network, or a sentence that says why they are missing."""
+    """The configuration and the network, or what runs say of them, or a sentence that says why they are missing."""
     places = [folder, *(folder / run.place for run in runs[:1])]
     file = next((place / "config.toml" for place in places if (place / "config.toml").is_file()), None)
     if file is None:
-        return {"missing": "There is no config.toml, so neither is shown."}
+        names = ("problem", "network", "nodes", "dimension", "precision", "engine")
+        values = {name: list(dict.fromkeys(str(run.summary[name]) for run in runs)) for name in names}
+        known = {"rows": _listed(values), "file": "the runs, since there is no config.toml"}
+        note = {"note": "It takes a config.toml, as the command line writes it, to draw the network."}
+        return {"missing": "" if runs else "There is no config.toml, so neither is shown.", "network": note, **known}
     try:
         config = tomllib.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         return {"missing": f"The config.toml cannot be read: {error}."}
-    values = {key: value if isinstance(value, list) else [value] for key, value in config.items()}
-    rows = [[key if k == 0 else "", str(v)] for key, listed in values.items() for k, v in enumerate(listed or [""])]
+    rows = _listed({key: value if isinstance(value, list) else [value] for key, value in config.items()})
     drawn = _network(config, {str(run.summary["network"]) for run in runs})
     return {"missing": "", "rows": rows, "file": file.relative_to(folder).as_posix(), "network": drawn}
+
+
+def _listed(values: Mapping[str, Sequence[Any]]) -> list[list[str]]:
+    """The rows of a table of keys and values, of which a key may have several."""
+    return [[key if k == 0 else "", str(v)] for key, listed in values.items() for k, v in enumerate(listed or [""])]
 
 
 def _network(config: Mapping[str, Any], networks: Collection[str]) -> dict[str, str]:

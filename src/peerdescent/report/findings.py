@@ -22,15 +22,18 @@ import pandas as pd
 from peerdescent.errors import require
 from peerdescent.runs import checkpoint
 from peerdescent.runs.bands import HORIZONTAL, VERTICAL, add_gap, band, quantities
+from peerdescent.runs.labels import told_apart
 from peerdescent.runs.metrics import METRICS, Metric
-from peerdescent.runs.statistics import mean, ranking
+from peerdescent.runs.statistics import deviation, leading, mean
 from peerdescent.runs.trace import Trace
 from peerdescent.sweeps import seeds
 from peerdescent.sweeps.sweeping import UNFINISHED
 
+INDEX = "comparison.json"
+"""The file in the folder of a comparison with the names of its methods, their folders, and how they were chosen."""
+GIVEN = "given"
+"""How the parameters of a method were chosen if all were given."""
 POINTS = 400  # the most points of a line; more could not be seen
-CHECKSUMS = ("data", "oracle", "weights", "values", "computes", "x_0")
-"""The facts of a run that are checksums, or may be."""
 LEVELS = 40  # the most levels of a hyperparameter in a heat map; more are merged with their neighbours
 
 
@@ -88,7 +91,7 @@ class Group:
         return np.array([last(run) for run in self.runs], float)
 
     def lines(self) -> dict[str, dict[str, Any]]:
-        """For each horizontal axis the points `x`, and for each metric the mean, smallest and largest value there.
+        """For each horizontal axis the points `x`, and for each metric the mean there and the edges of its band.
 
         A line ends where the first of its runs does.
         """
@@ -104,17 +107,18 @@ class Group:
                 if np.isfinite(common.values).any():
                     lines[y] = {"mid": _numbers(common.mean[shown])}
                     if len(tables) > 1:
-                        lines[y] |= {"low": _numbers(common.low[shown]), "high": _numbers(common.high[shown])}
+                        low, high = common.edges(self.runs[0].metrics[y].log)
+                        lines[y] |= {"low": _numbers(low[shown]), "high": _numbers(high[shown])}
             found[x] = {"x": _numbers(points[shown]), "y": lines}
         return found
 
 
-def best(groups: Iterable[Group]) -> Group | None:
-    """The group with the smallest mean of the last loss, of those whose runs are all done, as for sweeps."""
+def leaders(groups: Iterable[Group]) -> list[Group]:
+    """The group with the smallest mean of the last loss, and those within its deviation, of those that ended."""
     known = list(groups)
-    done = [all(run.summary["status"] == "done" for run in group.runs) for group in known]
-    first = ranking([mean(group.final("loss")) for group in known], done)[:1]
-    return known[first[0]] if first else None
+    ends = [group.final("loss") for group in known]
+    ended = [all(run.summary["status"] in ("done", "stopped") for run in group.runs) for group in known]
+    return [known[place] for place in leading([mean(one) for one in ends], [deviation(one) for one in ends], ended)]
 
 
 def runs(folder: Path) -> list[Run]:
@@ -153,12 +157,31 @@ def _run(folder: Path, place: Path, trace: Trace) -> Run:
         value = _json(optimum, ("value",))["value"]
         require(isinstance(value, int | float), f"value is {value!r} in {optimum}: must be a number")
         table = add_gap(table, value)
-    parts = place.resolve().parts
-    named = parts[-3:-2] == ("runs",) and re.fullmatch(r"seed-\d+", parts[-1])
     return Run(
-        inner.as_posix(), parts[-2] if named else None, trace.summary(), table, quantities(own, trace.metrics),
+        inner.as_posix(), _named(place), trace.summary(), table, quantities(own, trace.metrics),
         trace.identity.experiment | ({} if trace.asked is None else {"steps": trace.asked}),
     )  # fmt: skip
+
+
+def _named(place: Path) -> str | None:
+    """The name of the method of a run folder, if a study or a comparison gave it one."""
+    home, root = place.resolve().parent, place.resolve().parent.parent
+    if not re.fullmatch(r"seed-\d+", place.name):
+        return None
+    if (root / INDEX).is_file():
+        methods = _json(root / INDEX, ("methods",))["methods"]
+        require(isinstance(methods, dict), f"{root / INDEX} is not the index of a comparison: remove it")
+        return next((str(name) for name, one in methods.items() if one.get("folder") == home.name), None)
+    return home.name if root.name == "runs" else None
+
+
+def chosen(folder: Path) -> dict[str, str]:
+    """How parameters that were not given were chosen, by method, in all comparisons of a folder and its subfolders."""
+    found: dict[str, str] = {}
+    for file in sorted(folder.rglob(INDEX)):
+        methods = _json(file, ("methods",))["methods"]
+        found |= {name: one["how"] for name, one in methods.items() if one.get("how") not in (None, "", GIVEN)}
+    return found
 
 
 def _upwards(folder: Path, inner: Path, name: str) -> list[Path]:
@@ -202,37 +225,8 @@ def grouped(found: Iterable[Run]) -> list[Group]:
 
 
 def _told_apart(names: list[str], facts: list[dict[str, Any]]) -> list[str]:
-    """The names, each with the facts in which it differs from others of the same name.
-
-    A checksum says less than a name does, so it is added only where names do not suffice.
-    """
-    labels = names
-    for silent in (CHECKSUMS, ()):
-        longer = []
-        for label, own in zip(labels, facts, strict=True):
-            others = [other for other, theirs in zip(facts, labels, strict=True) if theirs == label]
-            differing = [key for key in own if len({json.dumps(other.get(key)) for other in others}) > 1]
-            said = ", ".join(
-                f"{key} {_differing(str(own[key]), [str(other.get(key)) for other in others])}"
-                for key in differing
-                if key not in silent
-            )
-            longer.append(f"{label} ({said})" if said else label)
-        labels = longer
-    return labels
-
-
-def _differing(own: str, others: list[str]) -> str:
-    """The parts of a `repr` such as Network(ring, n=8, lam=0.9) in which it differs from others; other texts whole.
-
-    >>> _differing("Network(ring, n=8, drop=0.1, lam=0.9)", ["Network(ring, n=8, lam=0.8)"])
-    'drop=0.1, lam=0.9'
-    """
-    if not own.startswith("Network(") or not all(other.startswith("Network(") for other in others):
-        return own
-    parts = [other.removeprefix("Network(").removesuffix(")").split(", ") for other in others]
-    common = set.intersection(*map(set, parts))
-    return ", ".join(p for p in own.removeprefix("Network(").removesuffix(")").split(", ") if p not in common) or own
+    """The names with the facts that differ. Checksums say less, so they are added only where others do not suffice."""
+    return told_apart(told_apart(names, facts), facts, silent=())
 
 
 def _of_problem(run: Run) -> dict[str, Any]:

@@ -8,14 +8,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.linalg import svds
 
 from peerdescent.errors import require, whole
 from peerdescent.networks.network import Network
+from peerdescent.problems.linear_models import model_of, rows_of
 from peerdescent.problems.minimise import optimum
 from peerdescent.problems.problem import Problem
-from peerdescent.problems.regression import Logistic, rows_of
+from peerdescent.problems.regularisers import CURVATURES
 from peerdescent.problems.variance import variances as variances_at
 from peerdescent.runs.checks import starting_point
+
+LARGE = 2000
+"""From this size on, the largest eigenvalue of a matrix is found by iteration, without the others."""
 
 
 class Constants(NamedTuple):
@@ -49,10 +54,11 @@ def constants(
 ) -> Constants:
     """The constants of a problem that starts at x_0.
 
-    - L is exact for quadratics. For logistic regression it is max_i sqrt(e_i) / 4 + s, where e_i is the largest
-      eigenvalue of mean_j ||theta_ij||^2 theta_ij theta_ij' and s the smoothness of the regulariser: the slope of the
-      logistic function is at most 1/4. For a stream it follows from the fourth moments of its Gaussian regressors. For
-      other losses it is unknown: pass it as `smoothness`.
+    - L is exact for quadratics. For linear models it is max_i c sqrt(e_i) + s, where e_i is the largest eigenvalue of
+      mean_j ||theta_ij||^2 theta_ij theta_ij', s the smoothness of the regulariser and c the largest second derivative
+      of the loss of a row: 1/4 for logistic and 1/2 for softmax regression, 1 for least squares and robust losses,
+      1 / smoothing for an SVM. For a stream it follows from the fourth moments of its Gaussian regressors. For other
+      losses it is unknown: pass it as `smoothness`.
     - nu_i^2 is known for quadratics. For other problems it is the largest value of E||g_i(x, xi) - grad f_i(x)||^2 over
       x_0 and `points`, computed over all samples of a finite sum, or estimated from `samples` draws per node, with a
       confidence interval. Assumption 1 needs a bound at all x that a run visits: pass points that it visited.
@@ -132,19 +138,25 @@ def smoothness_of(problem: Problem) -> float:
     """L of Assumption 1; a ValueError if it is not known for the problem."""
     if problem.smoothness is not None:
         return problem.smoothness
-    require(
-        isinstance(problem.oracle, Logistic),
-        f"nobody knows the smoothness of {problem.name}: give it, as in constants(problem, smoothness=10.0)",
-    )
-    assert isinstance(problem.oracle, Logistic)
+    model = model_of(problem)
+    if model is None or model.regulariser not in CURVATURES:
+        text = f"nobody knows the smoothness of {problem.name}"
+        raise ValueError(f"{text}: give it, as in constants(problem, smoothness=10.0)")
+    numbers = problem.data.numbers
+    curvature = model.loss.curvature(*(float(each[0]) for each in numbers[1:] if len(each)))
     # The mean of ||theta||^2 theta theta' is A'A, where the rows of A are ||theta|| theta / sqrt(m).
     largest = 0.0
     for rows in rows_of(problem):
         A = sparse.diags_array(np.sqrt((rows * rows).sum(axis=1) / rows.shape[0])) @ rows
-        gram = A.T @ A if rows.shape[0] > rows.shape[1] else A @ A.T
-        gram = gram.toarray() if sparse.issparse(gram) else gram
-        largest = max(largest, float(np.linalg.eigvalsh(gram)[-1]))
-    return math.sqrt(largest) / 4 + problem.oracle.curvature * float(problem.data.numbers[0])
+        if min(A.shape) > LARGE:
+            first = np.ones(min(A.shape))
+            found = float(svds(A, k=1, v0=first, return_singular_vectors=False)[0]) ** 2
+        else:
+            gram = A.T @ A if rows.shape[0] > rows.shape[1] else A @ A.T
+            gram = gram.toarray() if sparse.issparse(gram) else gram
+            found = float(np.linalg.eigvalsh(gram)[-1])
+        largest = max(largest, found)
+    return math.sqrt(largest) * curvature + CURVATURES[model.regulariser] * float(numbers.strength[0])
 
 
 def check_static(network: Network) -> None:
