@@ -79,7 +79,8 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     """Mark the slow kinds, and put them first, so that no worker ends with a long file when the others are done.
 
-    Those for `make test-long` are left out elsewhere, unless they are asked for by `-m long`.
+    Among them and among the others those come first whose programs are optimised, since a worker drops its programs
+    where this changes. Those for `make test-long` are left out elsewhere, unless they are asked for by `-m long`.
     """
     if not LONG and not config.option.markexpr:
         late = [item for item in items if item.get_closest_marker("long")]
@@ -89,7 +90,7 @@ def pytest_collection_modifyitems(config, items):
         for kind in KINDS:
             if children.TESTS / kind in item.path.parents:
                 item.add_marker(kind)
-    items.sort(key=lambda item: not any(item.get_closest_marker(kind) for kind in KINDS))
+    items.sort(key=lambda item: (not any(map(item.get_closest_marker, KINDS)), not is_optimised(item)))
 
 
 def pytest_collection_finish():
@@ -100,14 +101,19 @@ def pytest_collection_finish():
     _programs_since["bytes"] = memory("VmRSS")
 
 
+def is_optimised(place) -> bool:
+    """Whether the programs of a test, or of the file of a request, are compiled with all optimisations."""
+    declared = getattr(getattr(place, "module", None), "OPTIMISED", False)  # a doctest has no module
+    return PROFILE != "fixed" or place.path.parent.name in OPTIMISED or declared
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _programs(request):
     """How programs are compiled here and in children, and networks named."""
-    quickly = (
-        PROFILE == "fixed"
-        and request.path.parent.name not in OPTIMISED
-        and not getattr(request.module, "OPTIMISED", False)
-    )
+    quickly = not is_optimised(request)
+    if quickly != _programs_since.get("quickly"):
+        drop_programs()  # JAX would go on with those that were compiled the other way, whose last digits differ
+        _programs_since["quickly"] = quickly
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(quickly).lower())
         jax.config.update("jax_disable_most_optimizations", quickly)
@@ -144,7 +150,7 @@ def room():
 
 
 _programs_since = {}
-"""The memory of this process when programs were last dropped, and the file of its tests."""
+"""The memory of this process when programs were last dropped, the file of its tests, and how it compiles them."""
 
 
 def memory(name: str) -> int:
