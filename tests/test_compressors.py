@@ -300,3 +300,10 @@ def fleet_of(problem, network, method):
     x0 = np.zeros((network.n, problem.dimension), np.float32)
     fleet = Fleet([Member(method, 0, (2,))], problem, network, x0, np.dtype("float32"))
     return next(iter(fleet.follow(np.array([[0]]), np.ones(1, dtype=bool))))
+
+
+@pytest.mark.parametrize("operator", [top_k(0.1), random_k(0.1), sign(), quantize(4)], ids=str)
+def test_nothing_is_put_into_places(operator):
+    """XLA joins two scatters of one step into one kernel of a GPU, which wrote wrong values: MoTEF diverged there."""
+    traced = str(jax.make_jaxpr(lambda x: operator.apply(x, draws(jnp, 0)))(jnp.asarray(vectors())))
+    assert "scatter" not in traced

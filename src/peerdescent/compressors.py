@@ -107,12 +107,6 @@ class _Some(Compressor):
         """How many entries are kept: at least one."""
         return max(1, math.ceil(self.fraction * entries - 1e-9))
 
-    def apply(self, x: Any, draw: Draw) -> Any:
-        """The entries at these places."""
-        xp, places = draw.xp, self.places(x, draw)
-        places = xp.broadcast_to(places, (*x.shape[:-1], places.shape[-1]))
-        return _put(xp, xp.zeros_like(x), places, xp.take_along_axis(x, places, axis=-1))
-
 
 @dataclass(frozen=True)
 class top_k(_Some):
@@ -120,9 +114,14 @@ class top_k(_Some):
 
     def places(self, x: Any, draw: Draw) -> Any:
         """Those of the largest entries."""
-        xp = draw.xp
-        size = xp.where(xp.isnan(x), math.inf, xp.abs(x))  # what is not finite is not hidden
-        return _largest(xp, size, self.kept(x.shape[-1]))
+        return _largest(draw.xp, _magnitude(draw.xp, x), self.kept(x.shape[-1]))
+
+    def apply(self, x: Any, draw: Draw) -> Any:
+        """The entries at these places."""
+        xp, count = draw.xp, self.kept(x.shape[-1])
+        size = _magnitude(xp, x)
+        least = xp.take_along_axis(size, _largest(xp, size, count)[..., -1:], axis=-1)
+        return xp.where(_reaching(xp, size, least, count), x, 0)
 
     def encode(self, x: np.ndarray, draw: Draw) -> Bytes:
         """The entries, then their places."""
@@ -158,8 +157,7 @@ class random_k(_Some):
         for bit in reversed(range(32)):
             more = least | np.uint32(1 << bit)
             least = xp.where((words >= more).sum(axis=-1, keepdims=True) >= count, more, least)
-        equal, left = words == least, count - (words > least).sum(axis=-1, keepdims=True)
-        chosen = (words > least) | (equal & (xp.cumsum(equal, axis=-1) <= left))
+        chosen = _reaching(xp, words, least, count)
         return xp.where(chosen.reshape(len(x), *[1] * (x.ndim - 2), x.shape[-1]), x, 0)
 
     def encode(self, x: np.ndarray, draw: Draw) -> Bytes:
@@ -273,12 +271,18 @@ def _largest(xp: Any, size: Any, count: int) -> Any:
     return import_module("jax").lax.top_k(size, count)[1]  # loaded already, if arrays are its own
 
 
-def _put(xp: Any, into: Any, places: Any, values: Any) -> Any:
-    """`into` with values at places along the last axis."""
-    if xp is not np:
-        return xp.put_along_axis(into, places, values, axis=-1, inplace=False)
-    np.put_along_axis(into, places, values, axis=-1)
-    return into
+def _magnitude(xp: Any, x: Any) -> Any:
+    return xp.where(xp.isnan(x), math.inf, xp.abs(x))  # what is not finite is not hidden
+
+
+def _reaching(xp: Any, size: Any, least: Any, count: int) -> Any:
+    """Which `count` entries are the largest, the lower place first among those equal to the `least` of them.
+
+    A mask, and no values put into places: XLA for GPUs joins two such puts of one step into one kernel, which wrote
+    wrong values (JAX 0.11.2 on an H200).
+    """
+    equal, left = size == least, count - (size > least).sum(axis=-1, keepdims=True)
+    return (size > least) | (equal & (xp.cumsum(equal, axis=-1) <= left))
 
 
 def _bytes(a: np.ndarray) -> Bytes:
