@@ -8,14 +8,15 @@ import sys
 import types
 from collections.abc import Iterator
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-MODELS = {"flax", "equinox", "optax"}
-"""Libraries of models. Their layers have contents that count: sizes, functions and weights."""
+MODELS = {"flax", "equinox", "optax", "sklearn"}
+"""Libraries of models. Their objects have contents that count: sizes, functions and weights."""
 LIBRARIES = sys.stdlib_module_names | MODELS | {"jax", "jaxlib", "numpy", "scipy", "pandas", "sklearn", "torch"}
 """Packages whose functions and classes go by their names."""
 KNOWN = LIBRARIES | {"peerdescent"}
@@ -73,12 +74,12 @@ def _inside(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
         yield f"again {list(seen).index(id(thing))}"
         return
     seen[id(thing)] = thing
-    yield type(thing).__name__
+    yield f"{type(thing).__name__} {len(thing) if isinstance(thing, tuple | list | set | frozenset | dict) else ''}"
     if isinstance(thing, tuple | list):
         for one in thing:
             yield from _inside(one, seen)
     elif isinstance(thing, set | frozenset):
-        yield from sorted("".join(_inside(one, dict(seen))) for one in thing)
+        yield from sorted("\n".join(_inside(one, dict(seen))) for one in thing)
     elif isinstance(thing, dict):
         for key, value in thing.items():
             yield from _inside((key, value), seen)
@@ -96,19 +97,21 @@ def _inside(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
             yield from _inside([_content(cell) for cell in thing.__closure__], seen)
     elif isinstance(thing, property | functools.cached_property):
         yield from _inside(getattr(thing, "fget", None) or getattr(thing, "func", None), seen)
-    elif hasattr(thing, "__wrapped__"):  # such as what jax.jit returns
-        yield from _inside(thing.__wrapped__, seen)
     elif isinstance(thing, types.FunctionType):
         around = [_content(cell) for cell in thing.__closure__ or ()]
-        names = [name for code in _codes(thing.__code__) for name in code.co_names if name in thing.__globals__]
+        names = list(dict.fromkeys(name for code in _codes(thing.__code__) for name in code.co_names))
         yield from _inside((thing.__code__, thing.__defaults__, thing.__kwdefaults__, around), seen)
-        for name in dict.fromkeys(names):
-            value = thing.__globals__[name]
-            yield name
-            yield from _inside(value, seen)
-            if isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] not in KNOWN:
-                used = [one for code in _codes(thing.__code__) for one in code.co_names if hasattr(value, one)]
-                yield from _inside({one: getattr(value, one) for one in dict.fromkeys(used)}, seen)
+        own = {name: value for name, value in vars(thing).items() if name in {*names, "__wrapped__"}}
+        yield from _inside(own, seen)
+        for name in names:
+            value = thing.__globals__.get(name, _imported(name, thing.__globals__))
+            if value is not None:
+                yield name
+                yield from _used(value, names, seen)
+    elif hasattr(thing, "__wrapped__"):  # such as what jax.jit returns
+        yield from _inside(thing.__wrapped__, seen)
+    elif isinstance(thing, ContextVar):
+        yield from _inside(thing.get(None), seen)
     elif isinstance(thing, type):
         for kind in thing.__mro__:
             own = {
@@ -130,11 +133,32 @@ def _inside(thing: Any, seen: dict[int, Any]) -> Iterator[str]:
     else:
         module = type(thing).__module__
         yield f"{module}.{type(thing).__qualname__}"
-        if not is_library(type(thing)) or module.partition(".")[0] in MODELS:
+        if hasattr(thing, "tree_flatten"):  # sparse arrays of JAX
+            yield from _inside(thing.tree_flatten(), seen)
+        elif not is_library(type(thing)) or module.partition(".")[0] in MODELS:
             yield from _inside((type(thing), _held(thing)), seen)
         elif module in PLAIN:
             held, text = _held(thing), repr(thing)
             yield from _inside(held or ("" if " at 0x" in text else text), seen)
+
+
+def _used(value: Any, names: list[str], seen: dict[int, Any]) -> Iterator[str]:
+    """A value that a function finds by its name; of a user's module, what has one of these names in it."""
+    yield from _inside(value, seen)
+    if isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] not in KNOWN:
+        for name in names:
+            inner = getattr(value, name, None)
+            if inner is not None and id(inner) not in seen:
+                yield name
+                if isinstance(inner, types.ModuleType):
+                    seen[id(inner)] = inner
+                yield from _used(inner, names, seen)
+
+
+def _imported(name: str, around: dict[str, Any]) -> Any:
+    """The module that a function imports by this name itself; None if it is none, or a library."""
+    found = sys.modules.get(name) or sys.modules.get(f"{around.get('__package__')}.{name}")
+    return None if found is None or found.__name__.partition(".")[0] in KNOWN else found
 
 
 def _held(thing: Any) -> dict[str, Any]:

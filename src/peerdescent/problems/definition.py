@@ -148,7 +148,7 @@ def _is_ours(value: Any) -> bool:
     """Whether a value is of this package, with no function of a user inside."""
     parts = _inside(value)
     if parts is None:
-        return not callable(value) or _is_named(value)
+        return _is_named(value) if callable(value) else is_library(type(value))
     return (isinstance(value, partial) or _is_named(type(value))) and all(map(_is_ours, parts.values()))
 
 

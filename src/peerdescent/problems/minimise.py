@@ -42,6 +42,7 @@ def optimum(problem: Problem, starts: int = 4, seed: int = 0) -> Optimum:
     >>> found.grad_norm < 1e-6, found.value == min(found.values), found.value < 0.173
     (True, True, True)
     """
+    problem = problem.now()
     starts, random = whole("starts", starts, least=1), np.random.default_rng(seed)
     first = problem.start if problem.start is not None else np.zeros(problem.dimension)
     # L-BFGS multiplies small matrices. BLAS threads make that slower, and the result depends on how many there are.

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from peerdescent.digests import fingerprint, is_library
 from peerdescent.display import bars, card, facts
 from peerdescent.errors import require
 from peerdescent.keys import node_keys
@@ -138,12 +139,16 @@ class Problem:
         return {**self.about, "oracle": digest(oracle)} if self.about else {"values": digest(self.definition)}
 
     def now(self) -> Problem:
-        """The problem with a user's function as it is now, if that has changed: it may read values from around it."""
+        """The problem with a user's functions as they are now, if they have changed: they may read values around them."""
+        oracle = self._oracle_now()
+        return self if oracle == self.oracle else replace(self, oracle=oracle)
+
+    def _oracle_now(self) -> Any:
         inner = getattr(self.oracle, "value_and_grad", None)
-        known = getattr(inner, "now", None)
-        if known is None or known() == inner:
-            return self
-        return replace(self, oracle=replace(self.oracle, value_and_grad=known()))  # type: ignore[type-var]
+        if hasattr(inner, "now"):
+            return replace(self.oracle, value_and_grad=inner.now())  # type: ignore[type-var]
+        given = self.oracle.given if isinstance(self.oracle, AsOf) else self.oracle
+        return given if is_library(type(given)) else AsOf(given, fingerprint(given))
 
     @cached_property
     def definition(self) -> tuple[Any, ...]:
@@ -194,14 +199,14 @@ class Problem:
         with jax.enable_x64(True):
             keys = node_keys(jnp.uint32(seed), jnp.arange(self.nodes), jnp.uint32(draw))
             x = self._points(x)
-            return np.asarray(_stochastic(self.oracle, batch, keys, x, cast(self.data, x.dtype)))
+            return np.asarray(_stochastic(self._oracle_now(), batch, keys, x, cast(self.data, x.dtype)))
 
     def exact(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
         """All f_i (n,) and their gradients (n, p) at one point (p,), or at one point per node (n, p)."""
         self._whole()
         with jax.enable_x64(True):
             x = self._points(x)
-            values, grads = _exact(self.oracle, x, cast(self.data, x.dtype))
+            values, grads = _exact(self._oracle_now(), x, cast(self.data, x.dtype))
             return np.asarray(values), np.asarray(grads)
 
     def _whole(self) -> None:
@@ -214,6 +219,19 @@ class Problem:
             f"x has shape {x.shape}: must be {(self.dimension,)}, or {(self.nodes, self.dimension)} for one per node",
         )
         return jnp.broadcast_to(x, (self.nodes, self.dimension))
+
+
+@dataclass(frozen=True)
+class AsOf:
+    """A user's oracle as it is now. Compiled programs are kept by oracles, and with another checksum it is another."""
+
+    given: Any
+    code: str
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "given":  # which is not there yet while it is copied
+            raise AttributeError(name)
+        return getattr(self.given, name)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
