@@ -24,6 +24,7 @@ RING = peer.Network(peer.topology.ring(6))
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
     problem, grid = small_logistic(), {"alpha": [0.1, 0.2, 0.4], "period": [2, 7], "batch": [1, 3]}
     monkeypatch.setattr(fleet.Fleet, "_capacity", lambda *_: 2)
+    monkeypatch.setattr(sweeping, "cores", lambda: 2)  # with more, all could be finished before the interruption
     options = {"epochs": 5, "at": [1, 2], "seed": [0, 1]}
     whole = peer.sweep("d-get", grid, problem, RING, **options)
 

@@ -127,3 +127,13 @@ def test_functions_are_tuned_as_names_are():
     assert own.selector == f"mine[alpha={own.best['alpha']}]"
     with pytest.raises(ValueError, match="method is a int: give a function such as"):
         peer.tune(3, small_logistic(), RING)
+
+
+def test_several_seeds_of_a_search_are_refused_before_it_runs():
+    with pytest.raises(ValueError, match=r"seed = \[0, 1\]"):
+        peer.tune("dsgd", small_logistic(), RING, epochs=1, seed=[0, 1])
+
+
+def test_a_winner_that_ends_above_the_start_is_said():
+    with pytest.warns(UserWarning, match=r"dsgd\[alpha=128\]: 2 of 2 other seeds end above .* the start, 0\.6931, or"):
+        peer.tune("dsgd", small_logistic(), RING, grid={"alpha": [128]}, epochs=20, seeds=2)

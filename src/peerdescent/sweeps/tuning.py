@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from peerdescent import display
@@ -144,6 +146,7 @@ def tune(
     named = next((name for name, one in METHODS.items() if one.build is build), method)
     name, fixed = split(named) if isinstance(named, str) else (named.__name__, {})
     which = name if isinstance(named, str) else build
+    seed = whole("seed", seed, 0)
     seeds, finalists, curves = whole("seeds", seeds, 0), whole("finalists", finalists, 1), whole("curves", curves, 0)
     if isinstance(grid, str):
         configurations: list[dict[str, Any]] = tuning_grid(which, problem.samples, grid, **fixed)
@@ -179,6 +182,7 @@ def tune(
     if seeds:
         place = None if folder is None else folder / "winner"
         fresh = swept([winner], epochs, list(at), others, place)
+        _check_descent(selector, problem, loss, fresh)
     if folder is not None:
         summary = {
             "method": selector, "loss": loss, "seed": seed, "epochs": epochs, "search": search,
@@ -192,6 +196,18 @@ def tune(
     if len(recorded) < len(chosen) or Status.interrupted in statuses:
         raise KeyboardInterrupt
     return Tuned(selector, winner, loss, table, fresh, recorded)
+
+
+def _check_descent(selector: str, problem: Problem, loss: float, fresh: pd.DataFrame) -> None:
+    """Warn of a winner that ends above the start with other seeds."""
+    if problem.streams is not None:
+        return
+    start = problem.loss(np.zeros(problem.dimension) if problem.start is None else problem.start)
+    above = int((~(fresh["loss"] <= start)).sum())
+    if above:
+        ends = f"{above} of {len(fresh)} other seeds end above the loss of the start, {start:.4g}, or diverge"
+        remedy = "give smaller step sizes, or choose between several, as with finalists=5"
+        warnings.warn(f"{selector}: {ends}; the search ended at {loss:.4g}: {remedy}", stacklevel=3)
 
 
 def _given(grid: Any, fixed: dict[str, Any]) -> list[dict[str, Any]]:
