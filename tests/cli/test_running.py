@@ -194,7 +194,7 @@ def test_warnings_are_one_line(peer):
     Path("holes.csv").write_text(f"a,b,label\n{rows}\n")
     answer = peer("run", "dsgd", *SMALL, "--data", "holes.csv")
     assert answer.code == 0
-    assert answer.err.startswith("warning: holes.csv: 8 missing values (10.0%) are read as 0, in b\n")
+    assert answer.err.startswith("warning: holes.csv: 8 missing values (10.0%) are read as 0, in b; if 0")
     assert answer.err.splitlines()[1] == "holes.csv: labels: -1 is 0; +1 is 1"
     assert len(answer.err.splitlines()) == 4
 

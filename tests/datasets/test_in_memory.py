@@ -240,7 +240,7 @@ def test_columns_of_pandas():
             "y": pd.Categorical(["b", "a", "b"], ["b", "a"]),
         }
     )
-    with pytest.warns(UserWarning, match=r"some: 4 missing values .* as 0, in whole, truth, grade, mixed$"):
+    with pytest.warns(UserWarning, match=r"some: 4 missing values .* as 0, in whole, truth, grade, mixed; if 0"):
         data = load(frame, target="y", normalise=False, name="some")
     assert " ".join(data.columns) == "whole truth grade=low grade=high code=7 code=8 mixed vector[0] vector[1]"
     assert data.features.tolist() == [

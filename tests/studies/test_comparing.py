@@ -308,7 +308,11 @@ def test_without_tuning_the_defaults_are_named(problem):
     found = peer.compare(["dsgd", "d2[alpha=1]", "gt-dsgd"], problem, RING, tune=False, note=said.append, **SHORT)
     assert found["dsgd"][0].identity.method == str(peer.methods.dsgd())
     assert said == ["dsgd, gt-dsgd: parameters that are not given are the defaults; they are tuned for no problem"]
-    assert list(found.how.items()) == [("dsgd", "the defaults"), ("d2[alpha=1]", "given"), ("gt-dsgd", "the defaults")]
+    assert list(found.how.items()) == [
+        ("dsgd", "the defaults: they are tuned for no problem"),
+        ("d2[alpha=1]", "given"),
+        ("gt-dsgd", "the defaults: they are tuned for no problem"),
+    ]
 
 
 def test_the_first_command_shows_every_method_at_its_best():

@@ -289,7 +289,7 @@ def _filled(features: Features, unit: float, name: str, table: Table) -> Feature
         names = [_called(place, table.columns) for place in np.unique(places).tolist()]
         held = [next((text for text in table.encoded if one.startswith(f"{text}=")), one) for one in names]
         said = f"{count:,} missing values ({count / values.size:.1%}) are read as 0, in {some(held)}"
-        warnings.warn(f"{name}: {said}", stacklevel=3)
+        warnings.warn(f"{name}: {said}; if 0 is far from the others there, fill them before", stacklevel=3)
         values[missing] = 0
     if unit != 1:
         values /= unit

@@ -95,7 +95,7 @@ def compare(
         why = "no process has the data of all, so nothing was tuned"
     elif tune and problem.streams is not None:
         why = "samples come from iterators, so nothing was tuned"
-    how = {name: "the defaults" if name in left else GIVEN for name in makers if why or name not in left}
+    how = {name: f"the defaults: {why}" if name in left else GIVEN for name in makers if why or name not in left}
     if why and left:
         say(f"{', '.join(left)}: parameters that are not given are the defaults; {why}")
     traces: dict[str, Traces] = {}
