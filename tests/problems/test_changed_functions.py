@@ -1,4 +1,4 @@
-"""A loss or an oracle that reads values from around it is computed with those of now, not with those compiled before."""
+"""A loss or an oracle that reads values from around it is computed with those of now, not with earlier ones."""
 
 from __future__ import annotations
 

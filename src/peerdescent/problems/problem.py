@@ -139,12 +139,12 @@ class Problem:
         return {**self.about, "oracle": digest(oracle)} if self.about else {"values": digest(self.definition)}
 
     def now(self) -> Problem:
-        """The problem with a user's functions as they are now, if they have changed: they may read values around them."""
+        """The problem with a user's functions as they are now: they may read values around them, which may change."""
         oracle = self._oracle_now()
         return self if oracle == self.oracle else replace(self, oracle=oracle)
 
     def _oracle_now(self) -> Any:
-        inner = getattr(self.oracle, "value_and_grad", None)
+        inner: Any = getattr(self.oracle, "value_and_grad", None)
         if hasattr(inner, "now"):
             return replace(self.oracle, value_and_grad=inner.now())  # type: ignore[type-var]
         given = self.oracle.given if isinstance(self.oracle, AsOf) else self.oracle
