@@ -40,9 +40,8 @@ def variances(problem: Problem, x: Any, samples: int | None = None, seed: int = 
     >>> exact[1].tolist(), bool((abs(exact[0] - sampled[0]) < 3 * sampled[1]).all())
     ([0.0, 0.0, 0.0, 0.0], True)
     """
-    problem = problem.now()
     count = None if isinstance(problem.oracle, FiniteSum) else SAMPLES
-    count = count if samples is None else whole("samples", samples, least=2)
+    count, problem = count if samples is None else whole("samples", samples, least=2), problem.now()
     with jax.enable_x64(True):
         found = _variances(problem.oracle, count, jnp.asarray(x, float), jnp.uint32(seed), cast(problem.data, float))
         return np.asarray(found[0]), np.asarray(found[1])
