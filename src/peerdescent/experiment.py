@@ -138,6 +138,9 @@ class Options:
         None, "Run", "Length, in passes over the local data.", most=10**9, shown=f"{EPOCHS:g}"
     )
     steps: int | None = _option(None, "Run", "Length in iterations, instead of epochs.", least=1, most=2**31 - 1)
+    stop: tuple[str, ...] | None = _option(
+        None, "Run", "End earlier, as in loss=0.2; may be repeated: loss, grad-norm, patience (in records), seconds."
+    )
     seed: int = _option(0, "Run", "For rows, partition and samples.", least=0, most=2**32 - 1)
     seeds: int | None = _option(
         None, "Comparison", "How many seeds, from --seed on.", least=1, most=10**4, shown=f"{SEEDS}"
@@ -161,6 +164,7 @@ class Options:
                 _check(each, value)
         for one in self.fault or ():
             networks.faults.parse(one)  # a wrong one is an error at once
+        rules(self)
 
 
 def _check(option: Field[Any], value: Any) -> None:
@@ -227,10 +231,10 @@ def _typed(name: str, value: Any, shown: str) -> Any:
         listed = isinstance(value, list) and all(isinstance(item, str) for item in value)
         require(listed, f'{shown}: must be a list of texts, as in ["dsgd", "gt-hsgd[alpha=0.5]"]')
         return value
-    if name == "fault":
-        words = [value] if isinstance(value, str) else value
+    if name in ("fault", "stop"):
+        words, example = [value] if isinstance(value, str) else value, {"fault": "drop=0.1", "stop": "loss=0.2"}[name]
         good = isinstance(words, list) and all(isinstance(item, str) for item in words)
-        require(good, f'{shown}: must be a list of texts, as in ["drop=0.1", "noise=0.01"]')
+        require(good, f'{shown}: must be a list of texts, as in ["{example}"]')
         return tuple(words)
     if name in ("positive", "target", "index", "groups"):
         if name == "positive" and isinstance(value, str):
@@ -331,6 +335,11 @@ def network_of(options: Options, nodes: int | None = None) -> networks.Network:
 def clock(options: Options) -> runs.Clock | None:
     """The clock that the options name, if they do."""
     return None if options.clock is None else runs.clocks.read(options.clock)
+
+
+def rules(options: Options) -> list[runs.stop.Rule]:
+    """The rules of `stop` that end a run earlier."""
+    return [runs.stop.parse(one) for one in options.stop or ()]
 
 
 def text(options: Options, **methods: str | list[str]) -> str:

@@ -91,6 +91,7 @@ def test_every_option_reaches_the_run(peer):
         "quiet",
         "seeds",
         "defaults",
+        "stop",
     }
     shown = pd.read_csv(StringIO(peer("run", "gt-hsgd[alpha=0.3]", *options.split()).out))
 
@@ -457,6 +458,41 @@ def test_faults_are_options_and_part_of_what_a_run_is(peer, tmp_path):
 )
 def test_bad_faults(peer, words, reason):
     answer = peer("run", "gt-dsgd", *SMALL, *words)
+    assert answer.code == 2
+    assert reason in answer.err
+    assert len(answer.err.splitlines()) == 1
+
+
+def test_a_run_stops_by_rules_and_continues_without_what_it_met(peer):
+    rules = ["--stop", "loss=0.6", "--stop", "patience=30"]
+    answer = peer("run", "gt-dsgd[alpha=1]", *SMALL, *rules, "--record", "40", "--out", "a")
+    assert answer.code == 0
+    found = trace("a")
+    assert found["loss"].iloc[-1] <= 0.6 < found["loss"].iloc[-2]
+    assert "stopped: loss 0.5" in answer.err
+    assert f"<= 0.6 at step {found['step'].iloc[-1]};" in answer.err
+    assert tomllib.loads(Path("a/config.toml").read_text())["stop"] == ["loss=0.6", "patience=30"]
+    assert peer("run", "--config", "a/config.toml", "--out", "b", "--quiet").code == 0
+    pd.testing.assert_frame_equal(trace("b").drop(columns="seconds"), found.drop(columns="seconds"), check_exact=True)
+    assert peer("run", "--resume", "--out", "a", "--stop", "loss=0.1", "--quiet").code == 0
+    assert trace("a")["step"].iloc[-1] == 40
+    peer("compare", "dsgd[alpha=2]", "gt-dsgd[alpha=2]", *SMALL, "--seeds", "2", "--stop", "loss=0.6", "--out", "c")
+    table = pd.read_csv("c/comparison.csv")
+    assert table["status"].tolist() == ["stopped", "stopped"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        ("lost=0.1", "unknown rule 'lost': did you mean 'loss'?"),
+        ("loss", "stop 'loss': must be loss=number, as in loss=0.2"),
+        ("patience=2.5", "stop 'patience=2.5': must be patience=whole number, as in patience=10"),
+        ("seconds=-1", "seconds = -1.0: must be a positive number"),
+        ("loss=nan", "target loss = nan: must be a number"),
+    ],
+)
+def test_bad_rules(peer, rule, reason):
+    answer = peer("run", "gt-dsgd", *SMALL, "--stop", rule)
     assert answer.code == 2
     assert reason in answer.err
     assert len(answer.err.splitlines()) == 1

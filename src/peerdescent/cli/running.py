@@ -28,7 +28,19 @@ if TYPE_CHECKING:
     from peerdescent.problems import Problem
     from peerdescent.runs import Clock, Trace
 
-RESUMABLE = ("epochs", "steps", "seeds", "record", "grid", "skip_stationarity", "out", "force", "format", "quiet")
+RESUMABLE = (
+    "epochs",
+    "steps",
+    "stop",
+    "seeds",
+    "record",
+    "grid",
+    "skip_stationarity",
+    "out",
+    "force",
+    "format",
+    "quiet",
+)
 """Options that may differ when a run is continued."""
 VIEWS = ("trace.csv", "summary.json", "loss.png")
 """What a run folder has besides its checkpoints and its configuration."""
@@ -49,6 +61,7 @@ peerdescent run 'gt-hsgd\\[alpha=0.5,beta=0.01]' --data a9a --out runs/a
 peerdescent run 'hybrid*exact-diffusion\\[alpha=0.5]' --topology ring
 peerdescent run --config runs/a/config.toml --seed 1 --out runs/b
 peerdescent run --resume --out runs/a --epochs 60
+peerdescent run dsgd --stop loss=0.25 --stop patience=20
 peerdescent run dsgd --format csv > trace.csv
 
 """
@@ -171,6 +184,7 @@ def compare_command(
             precision=options.precision,
             record=peerdescent.Grid(options.record, options.grid, not options.skip_stationarity),
             progress=False if options.quiet else None,
+            stop=experiment.rules(options),
             clock=clock,
         )
     if out:
@@ -250,6 +264,7 @@ def _run(
             record=peerdescent.Grid(options.record, options.grid, not options.skip_stationarity),
             progress=console.Compiled(spinner) if spinner else False,
             checkpoint=checkpoint,
+            stop=experiment.rules(options),
             clock=clock,
         )
     if before and trace.steps == before:
@@ -380,6 +395,8 @@ def _close(trace: Trace, options: Options) -> None:
         console.say(f"diverged: {trace.message}; try a smaller step size", "warning")
     elif trace.status == "interrupted" and options.out:
         where += f"; continue with peerdescent run --resume --out {options.out}"
+    elif trace.status == "stopped":
+        reached = f"{trace.message}; {reached}"
     _note(options, f"{trace.status}: {reached}; {where}")
 
 

@@ -129,6 +129,34 @@ class Asked(Rule):
         return "" if not ends else f"{found}, {_where(rows)}" if isinstance(found, str) else f"{name}, {_where(rows)}"
 
 
+RULES: dict[str, tuple[Callable[[Any], Rule], str]] = {
+    "loss": (loss, "0.2"),
+    "grad-norm": (grad_norm, "0.001"),
+    "patience": (patience, "10"),
+    "seconds": (seconds, "60"),
+}
+"""The rules that have a text, and the number of an example."""
+
+
+def parse(text: str) -> Rule:
+    """A rule from its text.
+
+    >>> parse("loss=0.2"), parse("patience=10")
+    (Bound(column='loss', value=0.2, up=False), patience(records=10, of='loss', least=0.0, rising=False))
+    """
+    name, _, number = text.partition("=")
+    name = name.strip().replace("_", "-")
+    if name not in RULES:
+        raise unknown("rule", name, RULES)
+    make, example = RULES[name]
+    kind, word = (int, "whole number") if make is patience else (float, "number")
+    try:
+        value = kind(number)
+    except ValueError:
+        raise ValueError(f"stop {text!r}: must be {name}={word}, as in {name}={example}") from None
+    return make(value)
+
+
 def rules(given: Any, columns: Iterable[str]) -> tuple[Rule, ...]:
     """The rules in the argument `stop` of a run: none, one, or a list of them; functions become rules."""
     several = [] if given is None else [given] if isinstance(given, Rule) or callable(given) else given
