@@ -458,6 +458,11 @@ def test_a_figure_has_a_line_and_a_band(traces):
     assert len(figure.axes[0].collections) == 1
 
 
+def test_a_band_is_over_what_rises(traces):
+    with pytest.raises(ValueError, match="unknown horizontal axis 'loss'"):
+        traces.band("loss", "step")
+
+
 def test_they_are_saved_and_loaded(tmp_path, traces):
     traces.save(tmp_path)
     assert json.loads((tmp_path / "seed-3" / "summary.json").read_text())["seed"] == 3
@@ -477,6 +482,11 @@ def test_traces_of_different_experiments_are_refused(traces):
         ValueError, match=r"of different experiments: method is 'gt-hsgd.* with seed 9; give traces that"
     ):
         peer.Traces([traces[0], other])
+    changed = replace(traces[1], identity=replace(traces[1].identity, values="changed"))
+    with pytest.raises(ValueError, match="x_0 are not the same with seed 0 and with seed 1, whose facts are"):
+        peer.Traces([traces[0], changed])
+    drawn = replace(changed.identity, facts=changed.identity.facts | {"data seed": 1})
+    assert len(peer.Traces([traces[0], replace(changed, identity=drawn)])) == 2
     with pytest.raises(ValueError, match="there are 2 traces with seed 0: give one of each seed"):
         peer.Traces([traces[0], traces[0]])
     with pytest.raises(ValueError, match="no traces: give at least one"):

@@ -92,6 +92,15 @@ def test_a_metric_of_ones_own_can_end_a_run():
     assert trace.message == "largest has not fallen by more than 1e+09 for 1 records, at step 5"
 
 
+def test_a_rule_cannot_change_the_record(whole):
+    class Meddling(peer.runs.stop.Rule):
+        def reason(self, rows):
+            rows[-1]["loss"] = 123.0
+
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        run(stop=Meddling())
+
+
 def test_rules_are_asked_at_x_0_and_at_the_last_step(whole):
     at_once = run(stop=peer.stop.loss(1e3))
     assert (at_once.steps, at_once.status) == (0, "stopped")

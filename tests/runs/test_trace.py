@@ -96,6 +96,22 @@ def test_run_folder(tmp_path):
         replace(trace, x=trace.x[:0], node=2).x_mean  # noqa: B018
 
 
+@pytest.mark.parametrize("place", ["checkpoint", "."])
+def test_a_saved_run_replaces_a_longer_one(tmp_path, place):
+    longer = peer.run(GT_HSGD, small_logistic(), RING, steps=20, record=4)
+    other = peer.run(peer.methods.dsgd(alpha=0.1), small_logistic(), RING, steps=5, record=1)
+    shorter = peer.run(peer.methods.dsgd(alpha=0.1), small_logistic(), RING, steps=10, record=2)
+    for trace in (longer, other):
+        trace.save_checkpoint(tmp_path / place)
+    shorter.save(tmp_path)
+    assert peer.Trace.load(tmp_path).identity == shorter.identity
+    assert peer.Trace.load(tmp_path).steps == 10
+    assert checkpoint.steps(tmp_path / "checkpoint") == ([10, 5] if place == "checkpoint" else [10])
+    longer.save(tmp_path)
+    assert checkpoint.steps(tmp_path / "checkpoint") == [20], "the others were of another method"
+    assert peer.Trace.load(tmp_path).identity == longer.identity
+
+
 def test_a_run_with_numpy_numbers_can_be_saved(tmp_path):
     method = peer.methods.gt_hsgd(alpha=np.float32(0.25), batch=np.int64(2))
     trace = peer.run(method, small_logistic(), RING, steps=np.int64(5), seed=np.int64(3), record=np.int64(2))

@@ -268,6 +268,9 @@ def test_a_comparison_is_of_one_problem_network_and_seeds(problem):
     refused("precision is 32 for one and 64 for other", told(precision=64))
     refused("clock is None for one and '.*' for other", of(clock="campus"))
     refused("data seed is 0 for one and 1 for other", told(facts=first[0].identity.facts | {"data seed": 1}))
+    refused("row seed is None for one and 1 for other", told(facts=first[0].identity.facts | {"row seed": 1}))
+    refused("the data, the weights or x_0 are not the same for one and for other", told(values="changed"))
+    assert list(peer.Comparison({"one": first, "there": told(values="its own part", engine="processes")}))
     refused("seeds are 0, 1 for one and 0, 1, 2 for other: give runs of the same seeds, or finish", of(seed=range(3)))
     cut = [replace(trace, status=peer.Status.interrupted) for trace in of(seed=range(3))]
     assert list(peer.Comparison({"one": first, "other": peer.Traces(cut)}).table["seeds"]) == [2, 3]

@@ -137,3 +137,13 @@ def test_several_seeds_of_a_search_are_refused_before_it_runs():
 def test_a_winner_that_ends_above_the_start_is_said():
     with pytest.warns(UserWarning, match=r"dsgd\[alpha=128\]: 2 of 2 other seeds end above .* the start, 0\.6931, or"):
         peer.tune("dsgd", small_logistic(), RING, grid={"alpha": [128]}, epochs=20, seeds=2)
+
+
+def test_methods_with_one_text_are_all_ranked():
+    def scheduled(scale=1.0):
+        return peer.methods.dsgd(alpha=peer.schedules.function(lambda t: scale + 0 * t))
+
+    tuned = peer.tune(scheduled, small_logistic(), RING, grid={"scale": [0.01, 0.1, 1.0]}, epochs=2, seeds=0)
+    assert tuned.table["method"].nunique() == 1
+    assert tuned.best == {"scale": 1.0}
+    assert tuned.loss == tuned.table["loss"].min()

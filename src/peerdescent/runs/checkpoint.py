@@ -66,6 +66,14 @@ def load(folder: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]
         return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["facts"])  # noqa: SIM118
 
 
+def drop_others(folder: Path, step: int, identity: dict[str, Any]) -> None:
+    """Remove the checkpoints after a step, and those of runs with another identity."""
+    own = json.loads(json.dumps(identity))
+    for found, path in _named(folder):
+        if found > step or (_is_whole(path) and load(folder, found)[1].get("identity") != own):
+            path.unlink(missing_ok=True)
+
+
 def check(folder: Path) -> None:
     """Refuse to continue in a folder whose checkpoints are all damaged; one without any begins anew."""
     found = _named(folder)

@@ -36,6 +36,10 @@ class Status(StrEnum):
     diverged = "diverged"
 
 
+DRAWN = ("data seed", "row seed")
+"""Facts that are seeds of the data."""
+
+
 @dataclass(frozen=True)
 class Identity:
     """What identifies a run. A resumed run must have the same identity as its first part."""
@@ -54,7 +58,8 @@ class Identity:
     """What the problem, the weights and x_0 are made of, by name: data, partition, numbers, checksums.
 
     Runs whose identities differ in seeds only are runs of one experiment. A partition that is drawn by a seed has that
-    seed among its facts, as `data seed`; the checksum `values` depends on it, and the other facts do not.
+    seed among its facts, as `data seed`, and rows that are chosen have a `row seed`. The checksum `values` depends on
+    these, and the other facts do not.
     """
 
     @property
@@ -62,10 +67,15 @@ class Identity:
         """All that defines the run but its seeds."""
         own = asdict(self)
         facts = own.pop("facts")
-        if facts:  # without facts the checksum is all that is known of the problem
+        if self.drawn:
             own.pop("values")
         own.pop("seed")
-        return own | {name: value for name, value in facts.items() if name != "data seed"}
+        return own | {name: value for name, value in facts.items() if name not in DRAWN}
+
+    @property
+    def drawn(self) -> dict[str, Any]:
+        """The seeds by which its data were drawn; data are the same where these are, and the facts."""
+        return {name: value for name, value in self.facts.items() if name in DRAWN}
 
 
 class Position(NamedTuple):
@@ -160,9 +170,14 @@ class Trace:
         )
 
     def save(self, folder: str | Path) -> Path:
-        """Write a run folder: `checkpoint/`, from which `load` reads, and `trace.csv` and `summary.json` for people."""
+        """Write a run folder: `checkpoint/`, from which `load` reads, and `trace.csv` and `summary.json` for people.
+
+        It replaces another run in that folder.
+        """
         folder = Path(folder)
         self.save_checkpoint(folder / "checkpoint")
+        for place in (folder, folder / "checkpoint"):
+            checkpoint.drop_others(place, self.end.step, asdict(self.identity))
         write(folder / "trace.csv", self.table.to_csv(index=False).encode())
         write(folder / "summary.json", (json.dumps(self.summary(), indent=2) + "\n").encode())
         return folder

@@ -13,7 +13,7 @@ import pandas as pd
 
 from peerdescent.errors import require, unknown
 from peerdescent.runs import card, statistics
-from peerdescent.runs.bands import Band, at_records, band
+from peerdescent.runs.bands import HORIZONTAL, Band, at_records, band
 from peerdescent.runs.cells import over_seeds
 from peerdescent.runs.labels import counted
 from peerdescent.runs.metrics import METRICS
@@ -50,9 +50,19 @@ class Traces(Sequence[Trace]):
                     f"the traces are of different experiments: {name} is {here!r} with seed {self.seeds[0]} and "
                     f"{there!r} with seed {trace.identity.seed}; give traces that differ in seed only",
                 )
+            self._check_data(trace)
             self._check_metrics(trace)
         for seed, count in Counter(self.seeds).items():
             require(count == 1, f"there are {count} traces with seed {seed}: give one of each seed")
+
+    def _check_data(self, other: Trace) -> None:
+        """Refuse a trace of other data than those of the first that were drawn by the same seeds."""
+        same = next(one for one in self._traces if one.identity.drawn == other.identity.drawn).identity
+        require(
+            same.values == other.identity.values,
+            f"the data, the weights or x_0 are not the same with seed {same.seed} and with seed {other.identity.seed}, "
+            "whose facts are: they were changed in between; run both again",
+        )
 
     def _check_metrics(self, other: Trace) -> None:
         """Refuse metrics of a trace that are not those of the first."""
@@ -150,8 +160,11 @@ class Traces(Sequence[Trace]):
     def band(self, x: str, y: str) -> Band:
         """The column `y` of each trace at common points of the column `x`, interpolated between records.
 
-        See `peer.figures.curves` for a figure.
+        `x` is one that rises: step, epoch, gradients, rounds, bytes, seconds or clock. See `peer.figures.curves` for a
+        figure.
         """
+        if x not in HORIZONTAL:
+            raise unknown("horizontal axis", x, HORIZONTAL)
         return band([trace.table for trace in self], x, y)
 
     def _over_seeds(self, statistic: Callable[[Any], np.ndarray]) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from peerdescent.engines.meeting import told
@@ -61,7 +62,8 @@ class Watch:
         if recorder.step > 0 and recorder.diverged():  # after x_0, so that `debug` can say where it comes from
             recorder.end(Status.diverged, f"loss {recorder.loss:g} at step {recorder.step}")
             return
-        reason = self._by_first(lambda: first_reason(self.rules, recorder.last.rows)) if self.rules else ""
+        rows = list(map(MappingProxyType, recorder.last.rows)) if self.rules else []  # which no rule can change
+        reason = self._by_first(lambda: first_reason(self.rules, rows)) if self.rules else ""
         if reason:
             recorder.end(Status.stopped, reason)
         elif recorder.step == recorder.total:

@@ -22,7 +22,7 @@ from peerdescent.runs.cells import Cell, cell
 from peerdescent.runs.labels import counted, slugs
 from peerdescent.runs.metrics import METRICS, Metric
 from peerdescent.runs.statistics import deviation, leading, mean
-from peerdescent.runs.trace import Status, Trace, have_ended
+from peerdescent.runs.trace import DRAWN, Status, Trace, have_ended
 from peerdescent.runs.traces import Traces, check_held, place
 from peerdescent.studies import tables
 
@@ -60,6 +60,13 @@ class Comparison(Mapping[str, Traces]):
                     f"{fact} is {mine!r} for {one} and {theirs!r} for {other}; give runs of one problem and one "
                     "network, with the same options",
                 )
+        for pair in common or [(first[0], second[0])]:
+            engines, values = zip(*((trace.identity.engine, trace.identity.values) for trace in pair), strict=True)
+            require(  # of several processes each knows its own data
+                len(set(engines)) > 1 or len(set(values)) == 1,
+                f"the data, the weights or x_0 are not the same for {one} and for {other}, whose facts are: they were "
+                "changed in between; run both again",
+            )
         require(
             self.is_interrupted or set(first.seeds) == set(second.seeds),
             f"the seeds are {_listed(first.seeds)} for {one} and {_listed(second.seeds)} for {other}: give runs of the "
@@ -199,7 +206,7 @@ class Comparison(Mapping[str, Traces]):
                 for seed in traces.seeds:
                     claim(place(home / index.folders[name], seed))
                 traces.save(home / index.folders[name])
-                index.known[name].setdefault("how", self.how.get(name, ""))
+                index.known[name] |= {"how": self.how[name]} if name in self.how else {}
             index.save()
             write(home / "comparison.csv", self.table.to_csv(index=False).encode())
             figures.save(self.figure(), home / "comparison.png", force=True)
@@ -224,8 +231,9 @@ class Comparison(Mapping[str, Traces]):
 
 def _setting(trace: Trace) -> dict[str, Any]:
     """What methods of a comparison have in common for a seed: problem, network, x_0, precision and clock."""
-    known = {"data seed": trace.identity.facts.get("data seed"), **trace.identity.experiment}
-    return {name: value for name, value in known.items() if name not in ("method", "computes", "engine")}
+    seeds: dict[str, Any] = {name: trace.identity.drawn.get(name) for name in DRAWN}
+    known = seeds | trace.identity.experiment
+    return {name: value for name, value in known.items() if name not in ("method", "computes", "engine", "values")}
 
 
 def _listed(seeds: Sequence[int]) -> str:
