@@ -273,7 +273,7 @@ def test_what_is_done_to_a_file_is_said(peer):
     command = "run dsgd --data x.csv --target ill --index id --groups site --scale --no-normalise --steps 2 --record 1"
     answer = peer(*command.split(), "--out", "a")
     assert answer.err.splitlines()[:3] == [
-        "warning: x.csv: 1 missing values (11.1%) are read as 0, in dose; "
+        "warning: x.csv: 1 missing value (11.1%) is read as 0, in dose; "
         "if 0 is far from the others there, fill them before",
         "x.csv: texts in sex became a column of 0 and 1 each",
         "x.csv: labels: -1 is no; +1 is yes",

@@ -122,7 +122,7 @@ def test_csv_of_texts_behind_an_index(tmp_path):
     path = write(tmp_path / "some.csv", ",a,y\nu,cat,no\nv,dog,yes\n")
     data = load(path, index=0, target=2)
     assert (data.columns, data.classes, len(data)) == (("a=cat", "a=dog"), ("no", "yes"), 2)
-    with pytest.warns(UserWarning, match="1 missing values"):
+    with pytest.warns(UserWarning, match="1 missing value "):
         assert len(load(write(tmp_path / "other.csv", ",2.5,0\n7,5.5,1\n"))) == 2
 
 
@@ -205,7 +205,7 @@ def test_missing_values_become_zero_with_a_warning(tmp_path):
     path = write(tmp_path / "some.csv", "1,,0\n3,4,1\n")
     for _ in range(2):
         with pytest.warns(
-            UserWarning, match=r"some\.csv: 1 missing values \(25\.0%\) are read as 0, in feature 1; if 0 is far"
+            UserWarning, match=r"some\.csv: 1 missing value \(25\.0%\) is read as 0, in feature 1; if 0 is far"
         ) as caught:
             assert load(path, normalise=False).features.tolist() == [[1, 0], [3, 4]]
         assert caught[0].filename == __file__
@@ -404,3 +404,26 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch, cache_folde
 def test_the_cache_is_the_users_unless_moved(monkeypatch):
     monkeypatch.delenv("PEERDESCENT_CACHE")
     assert cache.cache_folder().name == "peerdescent"
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+@pytest.mark.parametrize("header", ["age{}dose{}ill\n", ""])
+def test_semicolons_and_tabs_separate_too(tmp_path, separator, header):
+    text = header.format(*separator * 2) + "".join(f"{age};0.5;{'yes' if age > 50 else 'no'}\n" for age in (61, 47, 52))
+    data = load(write(tmp_path / "some.csv", text.replace(";", separator)), normalise=False)
+    assert data.features.tolist() == [[61, 0.5], [47, 0.5], [52, 0.5]]
+    assert data.classes == ("no", "yes")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"age;dose;ill\n61;1,5;yes\n47;2;no\n", "'dose' of some.csv holds numbers with a comma, such as '1,5': read"),
+        (b"age,city,ill\n61,Z\xfcrich,yes\n", "can't decode byte 0xfc .*; save it as UTF-8, or read it by pandas"),
+    ],
+)
+def test_other_ways_to_write_a_table_say_the_remedy(tmp_path, content, message):
+    path = tmp_path / "some.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        load(path, target="ill")

@@ -1,5 +1,6 @@
 """Data in memory: arrays, pandas, SciPy, scikit-learn and Hugging Face; and the columns of tables, also of files."""
 
+from dataclasses import replace
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -463,7 +464,7 @@ def test_hugging_face(make):
         "picture": [[[1, 2], [3, 4]], [[5, 6], [7, 8]], [[1, 1], [1, 1]], [[0, 0], [0, 0]]],
         "label": [1, 0, 2, 2],
     }
-    with pytest.warns(UserWarning, match="1 missing values"):
+    with pytest.warns(UserWarning, match="1 missing value "):
         data = load(make(columns, ["ham", "spam", "eggs"]), target="label", normalise=False)
     assert (data.name, data.kind, data.classes) == ("data", "classes", ("ham", "spam", "eggs"))
     assert data.columns == ("age", "sex=f", "sex=m", "picture[0]", "picture[1]", "picture[2]", "picture[3]")
@@ -598,3 +599,44 @@ def test_rounding_that_leaves_enough_is_not_told_of():
     with pytest.warns(UserWarning, match="missing values") as told:
         load((np.stack(columns, axis=1), k % 2))
     assert len(told) == 1
+
+
+# What would be wrong without a word.
+
+
+def test_what_a_mask_hides_is_missing():
+    hidden = np.ma.masked_array([[1, 2], [3, 4]], mask=[[0, 1], [0, 0]])
+    with pytest.warns(UserWarning, match="1 missing value "):
+        data = load((hidden, [0, 1]), normalise=False)
+    assert data.features.tolist() == [[1, 0], [3, 4]]
+    assert data.notes[0].startswith("1 missing value (25.0%) is read as 0, in feature 1")
+    with pytest.raises(ValueError, match="data has rows without a label, which a mask hides"):
+        load(([[1.0], [2.0]], np.ma.masked_array([0, 1], mask=[1, 0])))
+
+
+@pytest.mark.parametrize("kind", [np.array, csr_array])
+def test_rows_that_float32_cannot_square_have_norm_1(kind):
+    data = load((kind([[1e25, 1e25], [3e-30, 4e-30], [3.0, 4.0]]), [0, 1, 0]))
+    np.testing.assert_allclose(dense(data), [[0.5**0.5, 0.5**0.5], [0.6, 0.8], [0.6, 0.8]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [np.array, csr_array])
+def test_whole_numbers_that_lose_digits_are_warned_of(kind):
+    with pytest.warns(UserWarning, match=r"data: feature 1 has whole numbers beyond 2\^53, which lose digits"):
+        load((kind([[1, 2**60 + 7 * k] for k in range(5)]), [0, 1, 0, 1, 0]), scale=True)
+
+
+def test_loaded_arrays_cannot_change_and_other_arrays_have_other_facts():
+    data = load((FEATURES, ["no", "yes", "no"]))
+    for array in (data.features, data.labels, load((csr_array(FEATURES), [0, 1, 0])).features.data):
+        with pytest.raises(ValueError, match="read-only"):
+            array[:] = 0
+    assert replace(data, name="other").facts == data.facts
+    assert replace(data, labels=-data.labels).facts != data.facts
+    assert replace(data, features=3 * data.features).facts == Dataset(3 * data.features, data.labels, "x").facts
+    assert data[:2].facts == data.facts | {"kept": data[:2].facts["kept"]}
+    own = FEATURES.astype(np.float32)
+    made = Dataset(own, [1.0, -1.0, 1.0], "own")
+    before = made.facts
+    own[:] = 0
+    assert made.facts != before, "the arrays of a user stay theirs"

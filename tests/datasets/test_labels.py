@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from peerdescent.datasets import Dataset
+from peerdescent.datasets import Dataset, load
 from peerdescent.datasets.labelling import labelled
 
 TWO = {
@@ -129,3 +129,14 @@ def test_rows_of_a_data_set():
         assert (some.features.tolist(), some.labels.tolist()) == ([[2, 3], [4, 5]], [0, 1])
     with pytest.raises(ValueError, match="one row is no data set"):
         data[1]
+
+
+@pytest.mark.parametrize("texts", [["0", "00", "1"], ["1", "01", "2"], ["1e3", "1000", "3"], [" 1", "1", "2"]])
+def test_texts_that_are_one_number_are_several_classes(texts):
+    data = load(([[1.0]] * 6, texts * 2))
+    assert data.classes == tuple(sorted(texts))
+    assert len(set(data.labels.tolist())) == 3
+
+
+def test_texts_that_are_numbers_are_numbers():
+    assert load(([[1.0]] * 3, ["10", "9", "2"])).classes == (2, 9, 10)

@@ -266,8 +266,8 @@ def test_accuracy_is_of_what_predict_does_now_and_of_the_data_as_they_were(monke
         (3, SIGNS, r"3 predicts nothing: give a function of \(params, features\)"),
         (linear, SIGNS[:9], r"features of shape \(400, 5\) and labels of shape \(9,\) do not fit: give"),
         (linear, SIGNS[:, None], r"labels of shape \(400, 1\) do not fit"),
-        (linear, SIGNS / 2, "labels of type float64, such as .*: give whole numbers"),
-        (linear, np.full(400, "a"), "labels of type <U1, such as .*: give whole numbers"),
+        (linear, SIGNS / 2, "labels such as .*: accuracy is for classes, which are whole numbers; for real targets"),
+        (linear, np.full(400, "a"), "labels such as a: accuracy is for classes"),
         (linear, SIGNS + 2, "one score a row, and labels from 1 to 3: labels must then be -1 and 1, or 0 and 1"),
         (linear, np.sign(ROWS[:, 0].round()), "one score a row, and labels from -1 to 1: labels must"),
         (lambda x, f: f[:, :2], SIGNS, "2 scores a row, and labels from -1 to 1: labels must then be 0 to 1"),
@@ -280,3 +280,17 @@ def test_accuracy_is_of_what_predict_does_now_and_of_the_data_as_they_were(monke
 def test_what_no_accuracy_can_be_computed_of_is_refused(predict, labels, message):
     with pytest.raises(ValueError, match=message):
         measured(peer.accuracy(predict, ROWS, labels))
+
+
+def test_a_data_set_is_features_and_labels():
+    data = peer.datasets.Dataset(ROWS, SIGNS.astype(float), "rows")
+    one, other = (measured(peer.accuracy(linear, *rows)).table["test accuracy"] for rows in ((data,), (ROWS, SIGNS)))
+    assert one.tolist() == other.tolist()
+    with pytest.raises(ValueError, match="labels beside a data set"):
+        peer.accuracy(linear, data, SIGNS)
+
+
+def test_rows_with_other_columns_name_the_metric():
+    with pytest.raises(TypeError) as caught:
+        measured(peer.accuracy(linear, ROWS[:, :4], SIGNS, "unseen"))
+    assert caught.value.__notes__[0].startswith("in the metric 'unseen', on features of shape (400, 4): give as many")

@@ -33,6 +33,11 @@ def stored_values(features: Features) -> NDArray[Any]:
     return features if isinstance(features, np.ndarray) else features.data
 
 
+def _arrays(features: Features) -> tuple[NDArray[Any], ...]:
+    """The arrays that features consist of."""
+    return (features,) if isinstance(features, np.ndarray) else (features.data, features.indices, features.indptr)
+
+
 def summed(features: csr_array) -> csr_array:
     """The same matrix, with one entry where several were stored, which stand for their sum."""
     if not features.has_canonical_format:
@@ -112,15 +117,17 @@ class Dataset:
     """Columns that are no features but say whose row it is, by name: `partition(by="hospital")` divides by them."""
     notes: tuple[str, ...] = ()
     """What `load` did to your texts, labels and rows, a sentence each."""
+    ranges: tuple[NDArray[Any], NDArray[Any]] | None = None
+    """What was subtracted from each column and what it was divided by, (p,) each, if columns were scaled."""
     index: pd.Index[Any] | None = None
     """The index of the frame, if it comes from one; None for 0, 1, 2, ... A Series of groups must have the same."""
+    told_of: tuple[Any, Any] | None = None
+    """The features and labels that `about` is of: with others, as by `dataclasses.replace`, it is forgotten."""
 
     @property
     def facts(self) -> dict[str, Any]:
         """What defines the rows, by name: where they come from, or their checksum."""
-        features = self.features
-        parts = (features,) if isinstance(features, np.ndarray) else (features.data, features.indices, features.indptr)
-        return self.about or {"rows": checksum(*parts, self.labels)}
+        return self.about or {"rows": checksum(*_arrays(self.features), self.labels)}
 
     def __post_init__(self) -> None:
         """Convert to float32 and int64, and refuse shapes and values that no method could use."""
@@ -149,6 +156,13 @@ class Dataset:
             fits = np.shape(values) == labels.shape
             require(fits, f"{column} of shape {np.shape(values)} for {len(labels)} rows: give one for each row")
         labels, classes = _sorted_out(labels, self.classes, self.name)
+        of, given = self.told_of, (self.features, self.labels)
+        if of is not None and any(one is not other for one, other in zip(of, given, strict=True)):
+            object.__setattr__(self, "about", {})
+        if self.about:
+            for array in (*_arrays(features), labels):
+                array.flags.writeable = False
+        object.__setattr__(self, "told_of", (features, labels))
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "classes", classes)
@@ -167,6 +181,7 @@ class Dataset:
             about={**self.about, "kept": checksum(kept)} if self.about else {},
             groups={name: values[kept] for name, values in self.groups.items()},
             index=(pd.RangeIndex(len(self)) if self.index is None else self.index)[kept],
+            told_of=None,
         )
 
     @property

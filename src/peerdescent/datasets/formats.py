@@ -9,7 +9,7 @@ import math
 import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import dropwhile
 from pathlib import Path
@@ -84,22 +84,23 @@ def read_libsvm(paths: Sequence[Path], features: int | None = None) -> Table:
 
 
 def read_csv(path: Path, options: TableOptions = TableOptions()) -> Table:  # noqa: B008  # it cannot change
-    """Read comma-separated text, with or without a header; the labels are in the last column unless `target` is given.
+    """Read separated text, with or without a header; the labels are in the last column unless `target` is given.
 
+    Values are separated by commas, or if that makes one column of each line, by semicolons or tabs.
     A first line of numbers that may be names is refused unless `header` says what it is. So are an index column that is
     not named by `index`, and texts as features unless `target` says where the labels are.
     """
     target, header = options.target, options.header
     with _reading(path, "comma-separated text"):
-        _require_fits(path, b",\n")
-        first = pd.read_csv(path, header=None, nrows=2, dtype=object)
+        _require_fits(path, b",;\t\n")
+        first, separator = _first_lines(path)
         if header is None:
             header = _has_header(first)
             require(
                 header or not _may_be_names(first),
                 _UNSURE.format(tables.some(first.iloc[0].fillna("(empty)").tolist(), 4)),
             )
-        frame = pd.read_csv(path, header=0 if header else None, low_memory=False)
+        frame = pd.read_csv(path, header=0 if header else None, low_memory=False, sep=separator)
     written = first.iloc[0].dropna().astype(str).str.strip().tolist() if header else []
     twice = next((name for name in written if written.count(name) > 1), None)  # pandas has renamed the second
     require(twice is None, f"{path.name} has several columns called {twice!r}: rename all but one")
@@ -180,6 +181,20 @@ def _numbers(column: pd.Series[Any]) -> NDArray[np.float32]:
         values = codes if np.isnan(values).any() else values
         return np.append(values, np.float32(np.nan))[categories.codes.to_numpy()]  # missing: code -1, the last one
     return column.to_numpy(np.float32, na_value=np.nan)
+
+
+def _first_lines(path: Path) -> tuple[pd.DataFrame, str]:
+    """The first two lines of a table, and what separates their values."""
+
+    def lines(separator: str) -> pd.DataFrame:
+        return pd.read_csv(path, header=None, nrows=2, dtype=object, sep=separator)
+
+    for separator in ",;\t":
+        with suppress(pd.errors.ParserError):  # lines of different lengths: then it is another one
+            found = lines(separator)
+            if found.shape[1] > 1:
+                return found, separator
+    return lines(","), ","
 
 
 def _has_header(first: pd.DataFrame) -> bool:
@@ -268,5 +283,8 @@ def _idx(path: Path) -> NDArray[np.uint8]:
 def _reading(source: Path | str, kind: str) -> Iterator[None]:
     try:
         yield
+    except UnicodeDecodeError as error:
+        remedy = "save it as UTF-8, or read it by pandas.read_csv with its encoding, and load that"
+        raise ValueError(f"cannot read {source} as {kind}: {error}; {remedy}") from None
     except Exception as error:  # parsers of others raise nearly anything
         raise ValueError(f"cannot read {source} as {kind}: {str(error) or type(error).__name__}") from None

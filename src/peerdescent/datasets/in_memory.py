@@ -33,7 +33,7 @@ def read(source: Any, options: TableOptions, name: str | None = None) -> tuple[s
     splits = isinstance(source, dict) and source and all(hasattr(one, "with_format") for one in source.values())
     require(not splits, f"a {type(source).__name__} has several parts: give one, as in load(data['train'])")
     without = hasattr(source, "tocsr") or isinstance(source, np.ndarray)
-    require(not without, "features without labels: give both, as in load((features, labels))")
+    require(not without, "features without labels: give both, as in load((features, labels)); for pca, any will do")
     if hasattr(source, "with_format"):
         frame = _huggingface(source)
     else:
@@ -63,7 +63,7 @@ def _pair(features: Any, labels: Any, options: TableOptions, name: str, columns:
     if hasattr(features, "tocsr"):
         raw = tables.labels(_flat(labels, name, features.shape[0]), name)
         return Table(summed(csr_array(features, copy=True)), raw)
-    array = np.asarray(features)
+    array = _unmasked(features)
     require(
         array.ndim == 2, f"{name} has features of shape {array.shape}: give (N, p), as by reshape(len(features), -1)"
     )
@@ -76,10 +76,18 @@ def _pair(features: Any, labels: Any, options: TableOptions, name: str, columns:
     return Table(own, raw, tuple(map(str, columns)) if known else ())
 
 
+def _unmasked(features: Any) -> NDArray[Any]:
+    """An array; what a mask of NumPy hides is missing."""
+    if not isinstance(features, np.ma.MaskedArray) or not features.mask.any():
+        return np.asarray(features)
+    return np.ma.filled(features.astype(np.promote_types(features.dtype, np.float32)), np.nan)
+
+
 def _flat(labels: Any, name: str, rows: int) -> Any:
     """Labels with one dimension; one column is taken as such."""
     if isinstance(labels, pd.DataFrame) and labels.shape[1] == 1:
         labels = labels.iloc[:, 0]
+    require(not np.ma.is_masked(labels), f"{name} has rows without a label, which a mask hides: leave them out")
     flat: Any = labels if isinstance(labels, pd.Series | pd.Categorical) else np.asarray(labels)
     flat = flat[:, 0] if np.ndim(flat) == 2 and np.shape(flat)[1] == 1 else flat
     require(

@@ -57,7 +57,7 @@ def labelled(
     )
     known = isinstance(raw, pd.Categorical) or raw.dtype.kind in "biufUS"
     require(known, f"{name} has labels of type {raw.dtype}: give numbers or texts")
-    values, codes = _values(raw)
+    values, codes = values_of(raw)
     numbers = not isinstance(raw, pd.Categorical) and raw.dtype.kind in "iuf"
     whole = numbers and all(isinstance(value, int) for value in values)
     if kind is None:
@@ -78,7 +78,7 @@ def labelled(
     )
 
 
-def _values(raw: Raw) -> tuple[list[Any], NDArray[np.int64]]:
+def values_of(raw: Raw) -> tuple[list[Any], NDArray[np.int64]]:
     """The different values, in order, and the place of each label among them."""
     if isinstance(raw, pd.Categorical):
         used = raw.remove_unused_categories()

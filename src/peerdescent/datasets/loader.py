@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
-from sklearn.preprocessing import maxabs_scale, normalize
+from sklearn.preprocessing import MaxAbsScaler, normalize
+from sklearn.utils.sparsefuncs import inplace_column_scale
 
 from peerdescent.datasets import formats, in_memory
+from peerdescent.datasets.alike import arranged, relabelled
 from peerdescent.datasets.cache import cache_folder, cached, fingerprint
 from peerdescent.datasets.dataset import SHOWN, Dataset, Features, Kind, rounded, shown, stored_values
 from peerdescent.datasets.formats import TableOptions
@@ -32,6 +33,13 @@ from peerdescent.datasets.sets import SETS, NamedSet
 from peerdescent.datasets.tables import Table, some, whose
 from peerdescent.errors import require, unknown, whole
 
+AS_ZERO = "read as 0"
+"""What is done to missing values, in a note that is also a warning."""
+EXACT = 2**53
+"""Larger whole numbers have digits that float64 has not."""
+ORDINARY = 1e-5, 1e18
+"""Between these are the largest entries of ordinary rows; scikit-learn takes smaller ones for zeros, and float32 has no
+squares of larger ones."""
 UNITS = 1000
 """Columns of which one is so many times larger than another have different units, most likely."""
 
@@ -50,6 +58,7 @@ def load(
     header: bool | None = None,
     index: str | int | None = None,
     groups: str | int | ArrayLike | None = None,
+    like: Dataset | None = None,
     name: str | None = None,
 ) -> Dataset:
     """Load a data set: a named one, a synthetic one, a file, or data in memory.
@@ -90,6 +99,8 @@ def load(
         index: A column that is no feature, such as the numbers of the rows.
         groups: A column that says whose row it is, such as the hospital, or its values; it is no feature, and
             `partition(by="hospital")` makes a node of each value.
+        like: A data set to load these rows like, as rows to test on like those to train on: `scale`, `normalise` and
+            labels are done as there, with its ranges, columns and classes. What it has not is refused.
         name: What to call data in memory.
 
     Returns:
@@ -98,9 +109,17 @@ def load(
     >>> data = load("digits")
     >>> len(data), data.dimension, data.kind, data.classes
     (1797, 64, 'binary', ((0, 2, 4, 6, 8), (1, 3, 5, 7, 9)))
-    >>> load(([[3.0, 4.0], [0.0, 2.0]], ["no", "yes"]))
-    Dataset('data', 2 rows x 2 features, 75.0% nonzero, labels -1 (no): 50.0%, 1 (yes): 50.0%)
+    >>> train = load(([[3.0, 4.0], [0.0, 2.0]], ["no", "yes"]), scale=True, normalise=False)
+    >>> train
+    Dataset('data', 2 rows x 2 features, 50.0% nonzero, labels -1 (no): 50.0%, 1 (yes): 50.0%)
+    >>> load(([[1.5, 3.0]], ["yes"]), like=train).features
+    array([[0.5, 0.5]], dtype=float32)
     """
+    if like is not None:
+        require(isinstance(like, Dataset), f"like={like!r} is no data set: give what load returned")
+        for option, value in (("normalise", normalise), ("scale", scale), ("labels", labels), ("positive", positive)):
+            require(value is None, f"{option}={value!r} has no meaning with like=, whose own is taken: leave it out")
+        normalise, scale = like.about.get("normalised", False), like.ranges is not None
     rng, rows = generator(seed), rows if rows is None else whole("rows", rows, least=1)
     column = groups if isinstance(groups, str | int) else None
     options = TableOptions(target, header, index, column)
@@ -111,15 +130,22 @@ def load(
     else:
         require(data_dir is None, f"data_dir={str(data_dir)!r} is for files: leave it out")
         name, table = in_memory.read(source, options, name)
+    table = table if like is None else arranged(table, like, name)
     features = table.features
     require(min(features.shape) > 0, f"{name} has shape {features.shape}: give at least one row and one feature")
+    _check_digits(features, name, table.columns)
     is_scaled = scale if scale is not None else known is not None and known.scale
     precise = is_scaled and not np.can_cast(features.dtype, np.float32)
     features = features.astype(np.float64) if precise else rounded(features, name, table.columns)
-    features = _filled(features, known.unit if known else 1.0, name, table)
+    features, holes = _filled(features, known.unit if known else 1.0, name, table)
+    ranges = None
     if is_scaled:
-        features = _min_max(features, name).astype(np.float32, copy=False)
-    mapped, classes = labelled(table.labels, name, labels, positive, known.positive if known else ())
+        features, ranges = _min_max(features, name, like)
+        features = features.astype(np.float32, copy=False)
+    if like is None:
+        mapped, classes = labelled(table.labels, name, labels, positive, known.positive if known else ())
+    else:
+        mapped, classes = relabelled(table.labels, like, name)
     owners: dict[str, Any] = {}
     if groups is not None:
         called = "groups" if column is None else str(column)
@@ -129,13 +155,13 @@ def load(
     normalise = not is_own or bool(classes) if normalise is None else normalise
     checksum = Dataset(features, mapped, name).facts["rows"]
     about: dict[str, Any] = {"data": checksum, "scaled": is_scaled, "normalised": normalise}
-    notes = _notes(table.encoded, mapped, classes) if is_own else []
+    notes = [*holes, *_notes(table.encoded, mapped, classes)] if is_own else []
     if is_own and normalise:
         notes.append("rows were scaled to norm 1; normalise=False keeps them")
     if is_own and scale is None:
         notes += _different_sizes(features, table.columns)
     if rows is not None:
-        about |= {"rows": rows, "data seed": seed}
+        about |= {"rows": rows, "row seed": seed}
         count = len(mapped)
         require(rows <= count, f"rows={rows} is more than the {count} rows of {name}: ask for fewer, or for all")
         kept = rng.permutation(count)[:rows]
@@ -143,8 +169,8 @@ def load(
         row_index = (pd.RangeIndex(count) if row_index is None else row_index)[kept]
         owners = {called: values[kept] for called, values in owners.items()}
     if normalise:
-        features = normalize(features, copy=False)
-    return Dataset(features, mapped, name, about, classes, table.columns, owners, tuple(notes), row_index)
+        features = _normalised(features)
+    return Dataset(features, mapped, name, about, classes, table.columns, owners, tuple(notes), ranges, row_index)
 
 
 def _planted(source: Any) -> re.Match[str] | None:
@@ -281,33 +307,74 @@ def _find(known: NamedSet, folders: list[Path]) -> list[Path]:
     return []
 
 
-def _filled(features: Features, unit: float, name: str, table: Table) -> Features:
-    values = stored_values(features)
+def _filled(features: Features, unit: float, name: str, table: Table) -> tuple[Features, list[str]]:
+    """The features with 0 for missing values, in units of the set, and a note on the missing."""
+    values, notes = stored_values(features), []
     missing = np.isnan(values)
     if count := int(np.count_nonzero(missing)):
         places = np.nonzero(missing)[1] if isinstance(features, np.ndarray) else features.indices[missing]
         names = [_called(place, table.columns) for place in np.unique(places).tolist()]
         held = [next((text for text in table.encoded if one.startswith(f"{text}=")), one) for one in names]
-        said = f"{count:,} missing values ({count / values.size:.1%}) are read as 0, in {some(held)}"
-        warnings.warn(f"{name}: {said}; if 0 is far from the others there, fill them before", stacklevel=3)
+        share, where = f"({count / values.size:.1%})", some(held)
+        verb = "missing value {} is" if count == 1 else "missing values {} are"
+        notes.append(f"{count:,} {verb.format(share)} {AS_ZERO}, in {where}")
+        warnings.warn(f"{name}: {notes[0]}; if 0 is far from the others there, fill them before", stacklevel=3)
         values[missing] = 0
     if unit != 1:
         values /= unit
-    return features
+    return features, notes
 
 
-def _min_max(features: Features, name: str) -> Features:
-    """Every column in [0, 1], by its range."""
-    if isinstance(features, np.ndarray):
-        features -= features.min(axis=0)
-        return maxabs_scale(features, copy=False)
-    low = features.min(axis=0).toarray().ravel()
-    worst = int(np.argmin(low))
-    require(
-        low[worst] >= 0,
-        f"{name} is sparse, and scale=True would fill column {worst}, whose smallest value is {low[worst]:g}: "
-        "pass scale=False, or load a dense copy",
-    )
-    # A column whose smallest value is above 0 has no zeros to keep.
-    features.data -= low[features.indices]
-    return csr_array(maxabs_scale(features, copy=False))
+def _check_digits(features: Any, name: str, columns: tuple[str, ...]) -> None:
+    """Warn of whole numbers that lose digits as floating-point numbers, whatever is done to them."""
+    if features.dtype.kind not in "iu" or features.dtype.itemsize < 8 or not features.size:
+        return
+    values: Any = stored_values(features)
+    if values.size and max(int(values.max()), -int(values.min())) > EXACT:
+        largest = np.argmax(abs(values.astype(float)))
+        column = largest % features.shape[1] if isinstance(features, np.ndarray) else features.indices[largest]
+        text = f"{_called(int(column), columns)} has whole numbers beyond 2^53, which lose digits"
+        warnings.warn(f"{name}: {text}: subtract a constant from them, or leave out what are no numbers", stacklevel=3)
+
+
+def _normalised(features: Features) -> Features:
+    """Every row with norm 1, or 0."""
+    rows: Any = features
+    largest = abs(rows).max(axis=1)
+    largest = largest if isinstance(largest, np.ndarray) else largest.toarray().ravel()
+    if (largest > ORDINARY[1]).any() or (largest[largest > 0] < ORDINARY[0]).any():
+        largest[largest == 0] = 1
+        if isinstance(rows, np.ndarray):
+            rows /= largest[:, None]
+        else:
+            rows.data /= np.repeat(largest, np.diff(rows.indptr))
+    return normalize(rows, copy=False)
+
+
+def _min_max(features: Features, name: str, like: Dataset | None) -> tuple[Features, tuple[NDArray[Any], NDArray[Any]]]:
+    """Every column in [0, 1] by its range, or scaled as those of another data set were; and what it was scaled by."""
+    rows: Any = features  # one of two kinds, which are scaled alike
+    is_dense = isinstance(features, np.ndarray)
+    if like is not None:
+        assert like.ranges is not None
+        low, size = like.ranges
+    else:
+        low = rows.min(axis=0) if is_dense else rows.min(axis=0).toarray().ravel()
+    if is_dense:
+        rows -= low
+    else:
+        counts = np.bincount(rows.indices, minlength=rows.shape[1])
+        filled = next(iter(np.flatnonzero((low != 0) & (counts < rows.shape[0])).tolist()), None)
+        require(
+            filled is None,
+            f"{name} is sparse, and scale=True would fill column {filled}, whose smallest value is "
+            f"{0 if filled is None else low[filled]:g}: pass scale=False, or load a dense copy",
+        )
+        rows.data -= low[rows.indices]
+    if like is None:
+        size = MaxAbsScaler().fit(rows).scale_
+    if is_dense:
+        rows /= size
+    else:
+        inplace_column_scale(rows, 1 / size)
+    return rows, (low, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -19,6 +20,9 @@ COUNTING = 10
 """A column that counts the rows, or has another text in each of them, is an index, if there are at least so many."""
 LEVELS = 100
 """A column of texts becomes one column for each text, if there are at most so many."""
+
+DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+(,\d+)?\s*")
+"""A number as it is written in many countries."""
 
 Column: TypeAlias = str | int
 Frame: TypeAlias = Any  # a pd.DataFrame; the stubs of pandas know less than pandas about columns of any kind
@@ -162,9 +166,11 @@ def labels(target: Any, source: str) -> Raw:
     require(other is None, f"{source} has labels such as {other!r}: give numbers or texts")
     text = column.astype(str).to_numpy(str)
     try:
-        return text.astype(float)
+        numbers = text.astype(float)
     except ValueError:
         return text
+    # Texts such as 1 and 01 are two classes, and one number.
+    return numbers if len(np.unique(numbers)) == len(np.unique(text)) else text
 
 
 def _levels(column: Any, name: str, source: str, texts: bool) -> Sequence[Any] | None:
@@ -189,6 +195,11 @@ def _levels(column: Any, name: str, source: str, texts: bool) -> Sequence[Any] |
         f"{where} holds numbers as text, such as {number!r}: turn them into numbers, or names into categories",
     )
     shown = repr(other if isinstance(other, str) else str(other))[:40]
+    require(
+        not all(isinstance(cell, str) and DECIMAL_COMMA.fullmatch(cell) for cell in held),
+        f"{where} holds numbers with a comma, such as {shown}: read the file by pandas.read_csv, whose decimal= and "
+        "thousands= say what a comma is, and load that",
+    )
     require(number is None, f"{where} holds {shown} beside {number!r}: give numbers or texts, not both")
     require(
         all(isinstance(cell, str) for cell in held),

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from peerdescent.datasets.dataset import Dataset
 from peerdescent.digests import fingerprint
 from peerdescent.errors import require, require_memory
 from peerdescent.problems.problem import Problem
@@ -160,7 +161,12 @@ def metric(
 
 
 def accuracy(
-    predict: Callable[[Any, Any], Any], features: Any, labels: Any, name: str = "test accuracy", *, worst: bool = False
+    predict: Callable[[Any, Any], Any],
+    features: Any,
+    labels: Any = None,
+    name: str = "test accuracy",
+    *,
+    worst: bool = False,
 ) -> Metric:
     """A metric: the share of rows that a model classifies correctly, for `peer.run(..., metrics=[...])`.
 
@@ -171,7 +177,7 @@ def accuracy(
     Args:
         predict: A JAX function of parameters and features that returns scores. It is compiled once. The parameters are
             those that `problem.unflatten` returns; a vector (p,) if the problem has none, as `logistic`.
-        features: An array (rows, ...), or a sparse matrix, which becomes dense.
+        features: An array (rows, ...), or a sparse matrix, which becomes dense; or a `Dataset`, which has the labels.
         labels: Whole numbers (rows,).
         name: The column's name.
         worst: Whether to measure the models of all nodes and take the smallest share, not that of the mean model.
@@ -181,14 +187,16 @@ def accuracy(
 
     >>> import peerdescent as peer
     >>> data = peer.datasets.load("digits")
-    >>> train = peer.datasets.Dataset(data.features[:1500], data.labels[:1500], "digits")
-    >>> unseen = peer.accuracy(lambda x, features: features @ x, data.features[1500:], data.labels[1500:])
-    >>> problem, network = peer.problems.logistic(train.partition(4)), peer.Network(peer.topology.ring(4))
+    >>> problem, network = peer.problems.logistic(data[:1500].partition(4)), peer.Network(peer.topology.ring(4))
+    >>> unseen = peer.accuracy(problem.predict, data[1500:])
     >>> trace = peer.run(peer.methods.gt_dsgd(alpha=4), problem, network, epochs=5, metrics=[unseen])
     >>> bool(trace.table["test accuracy"].iloc[-1] > 0.8)
     True
     """
     require(callable(predict), f"{predict!r} predicts nothing: give a function of (params, features)")
+    if isinstance(features, Dataset):
+        require(labels is None, "labels beside a data set, which has its own: leave them out")
+        features, labels = features.features, features.labels
     if hasattr(features, "toarray"):
         size = features.dtype.itemsize * math.prod(features.shape)
         require_memory(f"features of shape {features.shape} as a dense array", size, "give fewer rows")
@@ -200,7 +208,8 @@ def accuracy(
         "(rows,), with at least one row",
     )
     whole = labels.dtype.kind in "biuf" and bool(np.all(labels == np.round(labels)))
-    require(whole, f"labels of type {labels.dtype}, such as {labels[0]!r}: give whole numbers")
+    remedy = "for real targets, write the metric as a function of (x_mean, x, problem)"
+    require(whole, f"labels such as {labels[0]}: accuracy is for classes, which are whole numbers; {remedy}")
 
     @partial(jax.jit, static_argnums=(0, 1))
     def right(code: str, unflatten: Callable[[Any], Any] | None, x: jax.Array, features: jax.Array) -> jax.Array:
@@ -213,7 +222,12 @@ def accuracy(
 
     def value(seen: Snapshot) -> float:
         x = seen.x if worst else seen.x_mean[None]
-        return int(right(fingerprint(predict), seen.problem.unflatten, x, features).min()) / len(labels)
+        try:
+            return int(right(fingerprint(predict), seen.problem.unflatten, x, features).min()) / len(labels)
+        except TypeError as error:  # most likely of other shapes than those of the problem
+            error.add_note(f"in the metric {name!r}, on features of shape {features.shape}: give as many columns as in")
+            error.add_note("training; peer.datasets.load(rows, like=train) does")
+            raise
 
     return Metric(name, format=".1%", function=value)
 

@@ -1,0 +1,87 @@
+"""Rows that are loaded like others: by the columns, ranges and classes of those, whatever they have themselves."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_array
+
+import peerdescent as peer
+from peerdescent.datasets import load
+
+FRAME = pd.DataFrame(
+    {
+        "age": [20.0, 80.0, 50.0, 35.0],
+        "city": ["Ulm", "Bern", "Rom", "Ulm"],
+        "flat": [7, 7, 7, 7],
+        "kind": ["cat", "dog", "fox", "dog"],
+    }
+)
+TRAIN = load(FRAME, target="kind", scale=True, normalise=False, name="train")
+
+
+def test_the_same_rows_are_the_same():
+    for options in ({}, {"scale": True}, {"normalise": True}, {"scale": True, "normalise": True}):
+        for source, more in ((FRAME, {"target": "kind"}), ((csr_array(np.eye(4) * 3), [1, 2, 1, 2]), {})):
+            first = load(source, **more, **options)
+            again = load(source, like=first, **more)
+            assert (abs(first.features - again.features)).sum() == 0
+            assert first.labels.tolist() == again.labels.tolist()
+            assert (first.classes, first.kind, first.columns) == (again.classes, again.kind, again.columns)
+            assert first.facts == again.facts
+
+
+def test_ranges_columns_and_classes_are_those_of_the_others():
+    test = load(FRAME[2:][["kind", "city", "age", "flat"]], target="kind", like=TRAIN)
+    assert test.columns == TRAIN.columns == ("age", "city=Bern", "city=Rom", "city=Ulm", "flat")
+    assert test.features.tolist() == TRAIN.features[2:].tolist()
+    assert test.labels.tolist() == [2, 1]
+    assert test.classes == ("cat", "dog", "fox")
+    beyond = load(FRAME[:1].assign(age=140, flat=9), target="kind", like=TRAIN[:2])
+    assert beyond.features.tolist() == [[2, 0, 0, 1, 2]]
+
+
+def test_binary_labels_and_real_targets():
+    binary = load(FRAME, target="kind", positive=["dog", "fox"], normalise=False)
+    assert load(FRAME[1:3], target="kind", like=binary).labels.tolist() == [1, 1]
+    signs = peer.datasets.Dataset([[1.0], [2.0]], [-1.0, 1.0], "signs")
+    assert load(([[3.0]], [1]), like=signs).labels.tolist() == [1]
+    real = load(FRAME[["age", "flat"]], target="age", labels="real")
+    assert load(FRAME[["age", "flat"]][:2], target="age", like=real).labels.tolist() == [20, 80]
+
+
+def test_sparse_rows_without_the_last_columns_are_widened():
+    train = load((csr_array(np.diag([2.0, 4.0, 8.0])), [0, 1, 0]), scale=True, normalise=False)
+    test = load((csr_array([[1.0, 1.0]]), [1]), like=train)
+    assert test.features.toarray().tolist() == [[0.5, 0.25, 0]]
+    full = load((csr_array([[1.0, 2.0], [3.0, 0.0]]), [0, 1]), scale=True)
+    with pytest.raises(
+        ValueError, match=r"rare is sparse, .* would fill column 0, whose smallest value is 1: .* dense"
+    ):
+        load((csr_array([[0.0, 1.0]]), [1]), like=full, name="rare")
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "message"),
+    [
+        (
+            FRAME.assign(city="Wien"),
+            {},
+            "test has city=Wien, which train has not: leave out that column, or those rows",
+        ),
+        (FRAME.drop(columns="age"), {}, "test has no age, which train has: give the same columns"),
+        (FRAME.drop(columns="city"), {}, "test has no city=Bern, city=Rom, city=Ulm, which train has"),
+        (FRAME.assign(kind="cow"), {}, r"test has labels 'cow', which train has not: its classes are cat, dog, fox"),
+        (FRAME, {"scale": True}, "scale=True has no meaning with like=, whose own is taken: leave it out"),
+        (FRAME, {"positive": "cat"}, "positive='cat' has no meaning with like="),
+    ],
+)
+def test_what_the_others_do_not_know_is_refused(frame, options, message):
+    with pytest.raises(ValueError, match=message):
+        load(frame, target="kind", like=TRAIN, name="test", **options)
+
+
+def test_what_is_no_data_set_is_refused():
+    with pytest.raises(ValueError, match=r"like=3 is no data set: give what load returned"):
+        load(FRAME, target="kind", like=3)
+    with pytest.raises(ValueError, match=r"data has 1 features, and train 5: give the same"):
+        load(([[1.0]], ["cat"]), like=TRAIN)
