@@ -21,7 +21,6 @@ from typing import Any, Literal, get_args, get_type_hints
 import tomli_w
 
 from peerdescent import datasets, files, networks, problems, runs
-from peerdescent.datasets import loader
 from peerdescent.engines import registry
 from peerdescent.errors import require, unknown
 
@@ -287,7 +286,7 @@ def build(
     for name, value in given.items() if options.problem not in REGULARISED else ():
         raise ValueError(f"{name}={value!r} has no meaning with problem={options.problem!r}: leave it out")
     problem: problems.Problem = getattr(problems, options.problem)(held, **given)
-    for text in (one for one in partition.dataset.notes if loader.AS_ZERO not in one):  # of which `load` has warned
+    for text in (one for one in partition.dataset.notes if " read as 0, in " not in one):  # of that `load` has warned
         note(f"{partition.dataset.name}: {text}")
     if node is None:
         return problem, network

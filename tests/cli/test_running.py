@@ -197,7 +197,10 @@ def test_warnings_are_one_line(peer):
     assert answer.code == 0
     assert answer.err.startswith("warning: holes.csv: 8 missing values (10.0%) are read as 0, in b; if 0")
     assert answer.err.splitlines()[1] == "holes.csv: labels: -1 is 0; +1 is 1"
-    assert len(answer.err.splitlines()) == 4
+    assert answer.err.splitlines()[-1].startswith(
+        "parameters of dsgd that are not given are the defaults, tuned for no"
+    )
+    assert len(answer.err.splitlines()) == 5
 
 
 def test_ctrl_c_keeps_what_there_is():

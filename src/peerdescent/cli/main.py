@@ -11,6 +11,7 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
@@ -23,8 +24,8 @@ from peerdescent.errors import PeerLost, unknown
 app = typer.Typer(
     help="Decentralized stochastic optimization: nodes with private data descend together, with no server.",
     epilog="""[bold]Start with[/bold]
-peerdescent run gt-hsgd
-peerdescent compare dsgd gt-dsgd gt-hsgd --out runs/first""",
+peerdescent compare dsgd gt-dsgd gt-hsgd
+peerdescent run 'gt-hsgd\\[alpha=4,beta=0.1]' --out runs/first""",
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -79,6 +80,9 @@ def _explained(error: Any) -> str:
     value, refused, choices = message.rpartition(" is not one of ")
     if parameter is not None and refused:
         return str(unknown(parameter.name, ast.literal_eval(value), re.findall(r"'([^']*)'", choices)))
+    asked = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
+    if hint := _elsewhere(asked):
+        return f"no option --{asked.replace('_', '-')} here: {hint}"
     # Some versions of typer use pydantic, with messages such as "Input should be a valid integer, unable to parse ...".
     faults = getattr(error.__cause__, "errors", None)
     if parameter is not None and faults is not None and message.startswith("Input should be "):
@@ -86,6 +90,18 @@ def _explained(error: Any) -> str:
         return f"{parameter.opts[-1]} {faults()[0]['input']}: must be {rule}"
     # The message of a parser of ours says what is wrong by itself.
     return message if error.message.startswith("Value error, ") else str(error.format_message())
+
+
+def _elsewhere(name: str) -> str:
+    """Where a user finds what is no option of a command, if that is known."""
+    if name == "seeds":
+        return "several seeds of one method or more are those of peerdescent compare"
+    from peerdescent.methods.estimators import ESTIMATORS
+    from peerdescent.methods.fusions import FUSIONS
+
+    if any(name == own.name for part in (*ESTIMATORS.values(), *FUSIONS.values()) for own in fields(part)):
+        return f"hyperparameters are given with the method, as in 'gt-hsgd[{name}=...]'"
+    return ""
 
 
 def _refuse(reason: str) -> int:

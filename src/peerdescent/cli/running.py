@@ -90,6 +90,8 @@ def run_command(
     given: dict[str, Any],
 ) -> int:
     """Run one method and show its trace."""
+    from peerdescent.sweeps.quick import is_open
+
     file = _earlier("method", config, method, given) if resume else experiment.read(config, "method")
     written = file.pop("method", None)
     selector = method or written
@@ -111,6 +113,9 @@ def run_command(
     shown = partial(console.trace, own=trace.metrics)
     console.result(options.format, trace.table, shown, method=selector, status=trace.status)
     _close(trace, options)
+    if is_open(selector, problem):
+        advice = "give them, or let peerdescent compare or tune choose"
+        _note(options, f"parameters of {selector} that are not given are the defaults, tuned for no problem: {advice}")
     return {"done": 0, "stopped": 0, "diverged": 1, "interrupted": 130}[trace.status]
 
 
@@ -135,7 +140,7 @@ def compare_command(
         list[str] | None,
         typer.Argument(
             metavar="METHOD",
-            help="Two or more, as for `peerdescent run`.",
+            help="One or more, as for `peerdescent run`.",
             show_default=False,
             autocompletion=completion.methods,
         ),
@@ -149,7 +154,7 @@ def compare_command(
     file = _earlier("methods", config, methods, given) if resume else experiment.read(config, "methods")
     written = file.pop("methods", [])
     chosen = [selector.strip() for selector in methods or written]
-    require(len(chosen) >= 2, "compare needs two methods or more: name them, as in compare dsgd gt-hsgd")
+    require(len(chosen) >= 1, "compare needs a method or more: name them, as in compare dsgd gt-hsgd")
     options = experiment.settle(file, given)
     clock = experiment.clock(options)
     from peerdescent.runs.traces import place

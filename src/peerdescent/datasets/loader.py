@@ -33,8 +33,6 @@ from peerdescent.datasets.sets import SETS, NamedSet
 from peerdescent.datasets.tables import Table, some, whose
 from peerdescent.errors import require, unknown, whole
 
-AS_ZERO = "read as 0"
-"""What is done to missing values, in a note that is also a warning."""
 EXACT = 2**53
 """Larger whole numbers have digits that float64 has not."""
 ORDINARY = 1e-5, 1e18
@@ -317,7 +315,7 @@ def _filled(features: Features, unit: float, name: str, table: Table) -> tuple[F
         held = [next((text for text in table.encoded if one.startswith(f"{text}=")), one) for one in names]
         share, where = f"({count / values.size:.1%})", some(held)
         verb = "missing value {} is" if count == 1 else "missing values {} are"
-        notes.append(f"{count:,} {verb.format(share)} {AS_ZERO}, in {where}")
+        notes.append(f"{count:,} {verb.format(share)} read as 0, in {where}")
         warnings.warn(f"{name}: {notes[0]}; if 0 is far from the others there, fill them before", stacklevel=3)
         values[missing] = 0
     if unit != 1:
