@@ -26,6 +26,7 @@ import peerdescent as peer
 from conftest import PROFILE
 from peerdescent import experiment as config
 from peerdescent.cli import main as cli
+from peerdescent.datasets.partitions import PARTITIONS
 from peerdescent.engines import ENGINES
 from peerdescent.runs.metrics import METRICS
 
@@ -305,13 +306,19 @@ VERBS = {name for name in vars(peer.methods.Net) if not name.startswith("_")}
 def test_lists_are_complete():
     for page, names in {
         "docs/networks.md": [*peer.topology.TOPOLOGIES, "lazy", "metropolis", "equal", "push-pull"],
-        "docs/data.md": [*peer.datasets.SETS, '"uniform"', '"dirichlet"', '"label"', '"indices"'],
+        "docs/data.md": [*peer.datasets.SETS, *(f'"{name}"' for name in PARTITIONS)],
         "docs/design.md": [*ENGINES, *(f"net.{verb}" for verb in VERBS)],
     }.items():
         first = [name.partition("(")[0] for name in rows(page)]
         assert set(names) <= set(first), set(names) - set(first)
     shown = (ROOT / "docs/methods.md").read_text()
     assert not [column for column in METRICS if f"`{column}`" not in shown]
+
+
+def test_the_examples_are_counted():
+    words = {5: "five", 6: "six", 7: "seven", 8: "eight"}
+    scripts, notebooks = (words[len(list(ROOT.glob(f"examples/{kind}")))] for kind in ("*.py", "notebooks/*.ipynb"))
+    assert f"{scripts.capitalize()} scripts and {notebooks} [notebooks]" in (ROOT / "README.md").read_text()
 
 
 def test_the_table_of_data_is_right():
