@@ -335,3 +335,16 @@ def test_a_selector_may_fix_some_parameters():
 def test_a_seed_that_is_given_twice_is_refused():
     with pytest.raises(ValueError, match="seed 0 is given twice: leave one out"):
         peer.sweep("dsgd", {"alpha": [0.1]}, small_logistic(), RING, steps=5, seed=[0, 1, 0])
+
+
+def test_a_method_is_swept_over_what_the_grid_replaces():
+    method = peer.compose(peer.estimators.momentum(rho=0.5, batch=2), peer.fusions.tracking(alpha=0.1))
+    grid, options = {"alpha": [0.1, 0.4]}, {"steps": 20, "progress": False}
+    found = peer.sweep(method, grid, small_logistic(), RING, **options)
+    named = peer.sweep("momentum*tracking[rho=0.5,batch=2]", grid, small_logistic(), RING, **options)
+    assert found["loss"].tolist() == named["loss"].tolist()
+    assert found["method"].tolist() == named["method"].tolist()
+    with pytest.raises(ValueError, match=r"unknown parameter of momentum\*tracking 'alfa': did you mean 'alpha'"):
+        peer.sweep(method, {"alfa": [1]}, small_logistic(), RING, **options)
+    with pytest.raises(ValueError, match="has all its hyperparameters: give a name, a selector"):
+        peer.tune(method, small_logistic(), RING, grid=grid)

@@ -162,6 +162,8 @@ class Method:
     parts: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
+        good = callable(self.init) and callable(self.step) and isinstance(self.name, str)
+        require(good, "a method is two functions and a name: give Method(init, step, name='mine')")
         require(
             not self.parts or all(getattr(each, "parts", None) is self.parts for each in (self.init, self.step)),
             f"{self.name} has other functions than its parts: compose parts with peer.compose, or give init and step "

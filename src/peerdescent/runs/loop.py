@@ -270,6 +270,8 @@ def run(
             if not party.begun and not over:
                 raise
             for recorder in recorders.values():
+                if not recorder.is_over:
+                    recorder.message = f"Ctrl-C or a signal, at step {recorder.at.step:,}"
                 recorder.save()
         except Exception as error:
             if party.begun:

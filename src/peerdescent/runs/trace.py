@@ -94,7 +94,7 @@ class Trace:
     `table` has one row per record, with the columns step, epoch, loss, grad_norm, stationarity, consensus, tracking,
     gradients, rounds, bytes, seconds and clock (empty without one), and one for each of the user's own `metrics`. `x`
     (n, p) are the iterates of the last row. `x_tilde` (p,) is the output of Algorithm 1, uniform over all nodes and
-    steps. `message` says why a run was stopped, or where it diverged. `seconds` exclude `compile_seconds`. A run that
+    steps. `message` says why a run ended before its last step. `seconds` exclude `compile_seconds`. A run that
     was interrupted between two records has the `position` from which it continues; other runs continue from `state`.
     """
 
@@ -139,7 +139,8 @@ class Trace:
         last = self.table.iloc[-1]
         shown = [("loss", ".6g"), ("grad_norm", ".3g"), *((own.name, own.format) for own in self.metrics)]
         values = ", ".join(f"{name} {last[name]:{'.4g' if form == 'B' else form}}" for name, form in shown)
-        return f"Trace({self.identity.method}, {self.status}, {counted(self.steps, 'step')}, {values})"
+        why = f" ({self.message})" if self.message else ""
+        return f"Trace({self.identity.method}, {self.status}{why}, {counted(self.steps, 'step')}, {values})"
 
     def _repr_html_(self) -> str:
         return card.html("Trace", [self])

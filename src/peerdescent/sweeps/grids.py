@@ -117,8 +117,10 @@ def make(build: Callable[..., Method], configuration: Mapping[str, Any]) -> Meth
     return build(**{name: value for name, value in configuration.items() if name not in inner}).replace(**inner)
 
 
-def builder(method: Callable[..., Method] | str) -> Callable[..., Method]:
-    """The function that makes a method from hyperparameters, given that function or a selector."""
+def builder(method: Callable[..., Method] | Method | str) -> Callable[..., Method]:
+    """The function that makes a method from hyperparameters, given that function, a selector, or one such method."""
+    if isinstance(method, Method):
+        return method.replace
     if not isinstance(method, str):
         good = callable(method)
         require(good, f"method is a {type(method).__name__}: give a function such as peer.methods.gt_hsgd, or a name")

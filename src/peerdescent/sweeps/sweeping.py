@@ -75,7 +75,7 @@ Networks = Network | Iterable[Network] | Mapping[Any, Network]
 
 @overload
 def sweep(
-    method: Callable[..., Method] | str,
+    method: Callable[..., Method] | Method | str,
     grid: Grid,
     problem: Problems,
     network: Networks,
@@ -87,7 +87,7 @@ def sweep(
 
 @overload
 def sweep(
-    method: Callable[..., Method] | str,
+    method: Callable[..., Method] | Method | str,
     grid: Grid,
     problem: Problems,
     network: Networks,
@@ -98,7 +98,7 @@ def sweep(
 
 
 def sweep(
-    method: Callable[..., Method] | str,
+    method: Callable[..., Method] | Method | str,
     grid: Grid,
     problem: Problems,
     network: Networks,
@@ -119,7 +119,8 @@ def sweep(
     go on. Ctrl-C returns the table so far, in which unfinished configurations have the status `interrupted`.
 
     Args:
-        method: A function such as `peer.methods.gt_hsgd`, or a name such as "gt-hsgd".
+        method: A function such as `peer.methods.gt_hsgd`, a name such as "gt-hsgd", or a method, of which the grid
+            replaces hyperparameters.
         grid: A mapping from hyperparameters to lists of values, of which all combinations are run; or a list of
             mappings, one per configuration.
         problem: The problem; or several, as a list or as a mapping from names to problems.
@@ -159,7 +160,7 @@ def sweep(
     known = inspect.signature(build).parameters
     for name in configurations[0]:
         if name.partition(".")[0] not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
-            raise unknown(f"parameter of {method if isinstance(method, str) else method.__name__}", name, known)
+            raise unknown(f"parameter of {method if isinstance(method, str) else build.__name__}", name, known)
     built = [make(build, configuration) for configuration in configurations]
     kinds = {one.name for one in built}
     require(len(kinds) == 1, f"the grid makes {sorted(kinds)}: sweep one method at a time")

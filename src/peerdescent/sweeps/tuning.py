@@ -141,6 +141,10 @@ def tune(
     """
     if search not in SEARCHES:
         raise unknown("search", search, SEARCHES)
+    require(
+        not isinstance(method, Method),
+        f"{method} has all its hyperparameters: give a name, a selector such as 'gt-hsgd[batch=4]', or a function",
+    )
     build = builder(method)
     check_kinds(problem, network)
     named = next((name for name, one in METHODS.items() if one.build is build), method)
