@@ -1,6 +1,7 @@
 """Drawings of networks: every node and link is there, and arrows point where messages go."""
 
 import pytest
+from matplotlib.figure import Figure
 
 from made_traces import pixels
 from peerdescent import Network, topology
@@ -50,3 +51,11 @@ def test_random_graphs_are_drawn_as_they_are_drawn_in_rounds():
     figure = plot.drawing(Network(topology.random_matching(8)))
     counts = [len(axes.collections[0].get_segments()) for axes in figure.axes]
     assert counts == [4, 4, 4]
+
+
+def test_nodes_are_equally_large_on_all_axes_of_a_layout():
+    figure = Figure(figsize=(7, 7), layout="constrained")
+    for axes in figure.subplots(2, 2).flat:
+        plot.drawing(Network(topology.ring(24)), ax=axes)
+    sizes = [float(axes.collections[-1].get_sizes()[0]) for axes in figure.axes]
+    assert max(sizes) < 1.1 * min(sizes)

@@ -1,5 +1,7 @@
 """Heat maps of tunings: every cell shows the value in the table, and cells without a value look different."""
 
+import itertools
+
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -112,10 +114,59 @@ def test_one_cell_and_many(tmp_path):
 def test_words_and_nothing_are_values_too():
     table = grid(alpha=[0.5, 0.1], rule=["b", None, "a"])
     labels = [tick.get_text() for tick in plot.heatmap(table, "rule", "alpha").axes[0].get_xticklabels()]
-    assert labels == ["a", "b", "none"]
+    assert labels == ["b", "none", "a"], "in the order of the table"
     table = grid(alpha=[0.5, 0.1], period=[10, None, 2])
     labels = [tick.get_text() for tick in plot.heatmap(table, "period", "alpha").axes[0].get_xticklabels()]
     assert labels == ["2", "10", "none"]
+    table = grid(alpha=[0.5, 0.1], step=["sqrt", 10, "linear", 2])
+    labels = [tick.get_text() for tick in plot.heatmap(table, "step", "alpha").axes[0].get_xticklabels()]
+    assert labels == ["2", "10", "sqrt", "linear"], "numbers first"
+
+
+PARTITIONS = ("partition uniform", "partition label", "partition dirichlet, concentration 0.5", "partition quantity")
+PROBLEMS = [f"logistic(breast_cancer) ({each})" for each in PARTITIONS]
+NETWORKS = [f"ring ({each} weights, lam=0.{k}72)" for k, each in enumerate(("lazy", "metropolis", "equal"))]
+SHOWN = ["partition uniform", "partition label", "partition dirichlet,\nconcentration 0.5", "partition quantity"]
+
+
+@pytest.mark.parametrize(("x", "y"), [("alpha", "problem"), ("problem", "alpha"), ("network", "problem")])
+def test_long_names_leave_room_for_the_cells(x, y):
+    axes_of = {"alpha": [1, 2, 4, 8, 16, 32, 64, 128], "problem": PROBLEMS, "network": NETWORKS}
+    figure = plot.heatmap(grid(**{name: axes_of[name] for name in (x, y)}), x, y)
+    FigureCanvasAgg(figure).draw()
+    axes = figure.axes[0]
+    wide, high = axes.get_window_extent().size / figure.dpi / (len(axes_of[x]), len(axes_of[y]))
+    assert wide > 0.7
+    assert high > 0.3
+    for name, axis in ((x, axes.xaxis), (y, axes.yaxis)):
+        ticks = axis.get_ticklabels()
+        boxes = [tick.get_window_extent() for tick in ticks]
+        assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+        for box in (*boxes, axis.label.get_window_extent()):
+            assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+            assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
+        if name == "problem":
+            assert [tick.get_text() for tick in ticks] == SHOWN
+            assert axis.label.get_text().split() == ["problem:", "logistic(breast_cancer)"]
+    ends = axes.transData.transform([(0.5, 0.5), (0.5, len(axes_of[y]) - 0.5)])[:, 1]
+    assert (ends[0] > ends[1]) == (y == "problem"), "the first name is at the top, and the largest number"
+
+
+def test_very_many_long_names_are_upright():
+    problems = [f"logistic(hospital {k}) (partition label)" for k in range(30)]
+    figure = plot.heatmap(grid(problem=problems, beta=[1, 2]), "problem", "beta")
+    FigureCanvasAgg(figure).draw()
+    axes = figure.axes[0]
+    boxes = [tick.get_window_extent() for tick in axes.get_xticklabels()]
+    assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
+    assert axes.get_window_extent().height > 0.3 * 2 * figure.dpi
+
+
+def test_names_stay_whole_if_they_have_no_common_part():
+    for names in (["svm(a9a) (rows 5)", "svm(w8a) (rows 9)"], ["ring", "ring (drop=0.1)"], ["star", "starlike"]):
+        axes = plot.heatmap(grid(alpha=[1, 4], network=names), "alpha", "network").axes[0]
+        assert [tick.get_text().replace("\n", " ") for tick in axes.get_yticklabels()] == names
+        assert axes.get_ylabel() == "network"
 
 
 def test_maps_refuse_what_they_cannot_draw():
@@ -144,12 +195,13 @@ def test_numbers_of_cells_have_three_digits_each():
 
 
 @pytest.mark.parametrize("size", [(5, 4), (9, 5)])
-def test_title_and_legend_on_axes_of_the_caller_do_not_overlap(size):
+@pytest.mark.parametrize("x", ["alpha", "problem"])
+def test_title_and_legend_on_axes_of_the_caller_do_not_overlap(size, x):
     theirs = Figure(figsize=size)
     axes = theirs.subplots()
-    table = grid(seeds=(0, 1))
-    table.loc[table["alpha"] == 10.0, ["loss", "status"]] = [np.inf, "diverged"]
-    plot.heatmap(table, "alpha", "beta", ax=axes)
+    table = grid(seeds=(0, 1)) if x == "alpha" else grid(problem=PROBLEMS, beta=[1, 2])
+    table.loc[table[x] == table[x].iloc[-1], ["loss", "status"]] = [np.inf, "diverged"]
+    plot.heatmap(table, x, "beta", ax=axes)
     FigureCanvasAgg(theirs).draw()
     assert len(axes.get_legend().get_texts()) == 2
     title, label = axes._left_title.get_window_extent(), axes.xaxis.label.get_window_extent()

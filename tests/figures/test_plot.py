@@ -6,11 +6,13 @@ import pandas as pd
 import pytest
 from matplotlib import image
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 import children
 from made_traces import grid, make, pixels, seeds
 from peerdescent import Comparison, Network, Traces, topology
 from peerdescent import figures as plot
+from peerdescent.figures import sheets
 from peerdescent.runs.metrics import Metric
 from peerdescent.runs.trace import Status
 from small import some
@@ -114,6 +116,48 @@ def test_a_tall_legend_leaves_the_panels_their_room():
 def test_the_title_holds_what_is_common():
     other = make(network="Network(star, n=4, lazy weights, lam=0.900)")
     assert plot.comparison({"ring": make(), "star": other}).get_suptitle() == "logistic(digits)"
+
+
+LONG = "least_squares(CALIFORNIA HOUSING 1990) (partition dirichlet, concentration 0.5, strength 0.001)"
+PANELS = [("epoch", "loss"), ("bytes", "loss"), ("epoch", "grad_norm"), ("epoch", "consensus")]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("problem", ["logistic(breast_cancer)", LONG])
+@pytest.mark.parametrize("layout", ["own", None, "constrained"])
+def test_a_title_is_not_cut_off(count, problem, layout):
+    traces = [dataclasses.replace(one, identity=dataclasses.replace(one.identity, problem=problem)) for one in seeds()]
+    theirs = None if layout == "own" else Figure(layout=layout)
+    panels = None if theirs is None else theirs.subplots(max(1, count // 2), min(2, count))
+    figure = plot.comparison({"dsgd": traces}, panels, PANELS[:count])
+    FigureCanvasAgg(figure).draw()
+    title = figure._suptitle if theirs is None else figure.axes[0]._left_title
+    text = title.get_text()
+    assert text.replace("  ·  ", " ").split() == f"{problem} ring, n=4, lazy weights, λ = 0.500 mean of 3 seeds".split()
+    box = title.get_window_extent()
+    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert box.y1 <= figure.bbox.y1
+    if theirs is None:
+        assert figure.axes[0].get_window_extent().height > 1.8 * figure.dpi, "and the panels keep their room"
+
+
+@pytest.mark.parametrize("words", range(24, 31))
+def test_a_title_that_just_fits_is_not_cut_off(words):
+    """Labels take room from the axes of a constrained layout, and so from the title."""
+    figure = Figure(layout="constrained")
+    plot.curves({"a": make()}, title=" ".join(["ab"] * words), ax=figure.subplots())
+    FigureCanvasAgg(figure).draw()
+    assert figure.axes[0]._left_title.get_window_extent().x1 <= figure.bbox.x1
+
+
+def test_titles_are_cut_between_their_parts():
+    title = "logistic(digits)  ·  ring, n=4, lazy weights, λ = 0.500  ·  mean of 3 seeds"
+    found = {sheets._wrapped(title, room, 12) for room in np.arange(1.2, 8, 0.1)}
+    assert "logistic(digits)\nring, n=4, lazy weights, λ = 0.500\nmean of 3 seeds" in found
+    assert "logistic(digits)  ·  ring, n=4, lazy weights, λ = 0.500\nmean of 3 seeds" in found
+    assert title in found
+    assert not any(line[0] in "·=" or line[-1] in "·=" for text in found for line in text.split("\n"))
+    assert sheets._wrapped("a title\nof two lines", 8, 12) == "a title\nof two lines"
 
 
 def test_nothing_to_compare():

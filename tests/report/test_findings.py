@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +17,7 @@ import peerdescent
 from peerdescent import Network, figures, report, topology
 from peerdescent import experiment as config
 from peerdescent.methods import METHODS
+from peerdescent.problems.definition import digest
 from peerdescent.report import findings
 from peerdescent.runs.bands import VERTICAL
 from peerdescent.runs.metrics import METRICS as COLUMNS
@@ -424,7 +426,7 @@ def test_the_network_is_drawn(experiment):
     ("text", "sentence"),
     [
         (None, "problem logistic(digits) network Network(ring, n=6, lazy weights, lam=0.750) nodes 6"),
-        (None, "From the runs, since there is no config.toml. It takes a config.toml"),
+        (None, "lam=0.750) nodes 6 dimension 2 precision 32 engine stacked From the runs. How to cite"),
         ("nodes = ", "The config.toml cannot be read:"),
         ("nodes = 6", "cannot be rebuilt from the configuration: it has no 'topology'"),
         ('topology = "rnig"\nnodes = 6', "cannot be rebuilt from the configuration: unknown topology 'rnig'"),
@@ -440,6 +442,42 @@ def test_a_network_that_is_not_there(text, sentence, tmp_path):
     page = report.write(tmp_path)
     assert sentence in words(page)
     assert 'class="drawing"' not in page.read_text()
+
+
+NAMED = [
+    Network(topology.ring(6)),
+    Network(topology.one_peer_exponential(6)),
+    Network(topology.star(6), "metropolis", rounds=3, accelerate=True, faults=[peerdescent.faults.drop(0.1)]),
+    Network(topology.ring(6), faults=[peerdescent.faults.burst(0.1, 0.5), peerdescent.faults.noise(0.01)]),
+    Network(topology.random_matching(6)),
+    Network(topology.directed_exponential(6), "push-pull"),
+]
+FOREIGN = [
+    Network(nx.relabel_nodes(topology.star(6), {0: 1, 1: 0})),  # a star still, and so its name and lambda say
+    Network(topology.watts_strogatz(6, seed=7)),
+    Network(np.full((6, 6), 1 / 6)),
+]
+
+
+@pytest.mark.parametrize("network", NAMED, ids=str)
+def test_a_network_is_drawn_from_what_runs_say(network, tmp_path):
+    trace(network=str(network), facts={"weights": digest(network.arrays)}).save(tmp_path / "a")
+    page = report.write(tmp_path)
+    assert re.search(rf'<div role="img" aria-label="{network.name}, 6 nodes[^>]*><svg', page.read_text())
+    assert "config.toml" not in words(page)
+
+
+@pytest.mark.parametrize("network", FOREIGN, ids=str)
+def test_a_network_that_its_name_does_not_describe_is_left_out(network, tmp_path):
+    trace(network=str(network), facts={"weights": digest(network.arrays)}).save(tmp_path / "a")
+    page = report.write(tmp_path)
+    assert 'class="drawing"' not in page.read_text()
+    assert "From the runs. How to cite" in words(page)
+
+
+def test_of_sweeps_alone_there_is_no_setting(tmp_path):
+    save_sweep(tmp_path / "s", small_sweep())
+    assert "Configuration and network" not in words(report.write(tmp_path))
 
 
 def test_the_configuration_of_the_first_run_will_do(tmp_path):

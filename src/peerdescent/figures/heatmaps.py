@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
+from collections.abc import Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.transforms import ScaledTranslation
+from pandas.api.types import is_numeric_dtype
 
 from peerdescent.errors import require, unknown
 from peerdescent.figures.sheets import sheet
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 
 NUMBERED = 120  # the most cells with numbers; more would not be legible
 TICKS = 40  # on an axis of a map, at most
+LETTERS = 20  # in a line of their labels, unless a word is longer
 
 
 def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss", ax: Any = None) -> Figure:
@@ -30,6 +35,9 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss", ax: Any = 
     configurations that are done for every seed count. Cells in which all diverged are hatched, and a frame marks the
     best cell. The colour scale ends at the best plus three times the median's distance from it, so that large losses do
     not hide small differences.
+
+    Numbers on an axis are sorted. Names are in the order of the table, the first one at the top, without what they have
+    in common if what tells them apart is in brackets; the label of the axis has that.
 
     Of several problems or networks, a cell may have one only: make `network`, say, an axis, or give rows of one
     setting. The best configuration of each is then marked.
@@ -57,7 +65,7 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss", ax: Any = 
             raise unknown("parameter", name, names)
     require(x != y, f"x and y are both {x!r}: give two different parameters of {', '.join(names)}")
     each = summary(table, value)
-    (column, across), (row, up) = levels(each[x]), levels(each[y])
+    (column, across, common_x), (row, up, common_y) = _levels(each[x]), _levels(each[y])
     where = setting(table)
     for name in where:
         cell = each.assign(x=column, y=row).groupby(["x", "y"])[name]
@@ -69,10 +77,19 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss", ax: Any = 
     cells, hatched = smallest(each, value, row, column, (len(up), len(across)))
     order = each.iloc[ranked(each, value)]
     best = (order.drop_duplicates(where) if where else order[:1]).index.tolist()
-    wide = max(0.7, 0.05 + 0.1 * max(map(len, across)))
-    width, height = min(14.0, max(5.5, wide * len(across) + 2)), min(11.0, max(2.6, 0.42 * len(up) + 1.7))
+    (wide, deep), (left, tall) = _extent(across), _extent(up)
+    margin = 2 + max(0.0, left - 0.6)
+    width = min(14.0, max(5.5, max(0.7, wide + 0.1) * len(across) + margin))
+    height = min(11.0, max(2.6, max(0.42, tall + 0.1) * len(up) + 1.7))
     place = sheet(ax, 1, (width, height), pads=(0.04, 0.04))
-    (axes,), width = place.axes, place.width
+    (axes,) = place.axes
+    step = (width - margin if place.own else 0.8 * place.width) / min(len(across), TICKS)
+    crowded = wide > step  # labels are upright
+    if crowded and deep > step:
+        across = [_filled(label.replace("\n", " "), 2 * LETTERS) for label in across]
+    above = crowded or "\n" in "".join(across)  # where the legend is on axes of the caller
+    if place.own:
+        place.figure.set_figheight(height + max(0.0, _extent(across)[0 if crowded else 1] - 0.5))
     found = cells[np.isfinite(cells)]
     low, high = (found.min(), found.max()) if len(found) else (0.0, 1.0)
     top = low + 3 * (np.median(found) - low) if len(found) else high
@@ -88,16 +105,15 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss", ax: Any = 
         varied = [name for name in (x, y) if name in where and each[name].nunique() > 1]
         each_of = " and ".join("number of nodes" if name == "nodes" else name for name in varied)
         title = f"{value} for each {each_of}" if varied else title
-        title = textwrap.fill(title, int(11 * width))
         note = [f"mean of {table['seed'].nunique()} seeds"] if table["seed"].nunique() > 1 else []
         note += [f"smallest over {', '.join(others)}"] if others else []
         below = textwrap.fill(", ".join(note), int(13 * width))
         if place.own:
             place.title(title)
             axes.set_title(below, fontsize=10, color="0.3")
-            place.figure.set_figheight(height + 0.2 * (title.count("\n") + below.count("\n")))
+            place.figure.set_figheight(place.figure.get_figheight() + 0.2 * below.count("\n"))
         else:
-            place.title(f"{title}\n{below}".strip())
+            place.title(f"{title}\n{below}".strip(), pad=26 if above else None)
         place.figure.colorbar(mesh, ax=axes, extend="max" if top < high else "neither", pad=0.02, label=value)
         frame: dict[str, Any] = {"fill": False, "edgecolor": "black", "linewidth": 3}
         if not {x, y} <= {*where}:  # otherwise every cell is the best of its setting
@@ -109,24 +125,53 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss", ax: Any = 
             ink = "black" if _luminance(mesh.to_rgba(cells[i, j])) > 0.18 else "white"
             shown = f"{cells[i, j]:#.3g}".removesuffix(".")
             axes.text(j + 0.5, i + 0.5, shown, ha="center", va="center", fontsize=8.5, color=ink)
-    for axis, labels, name in ((axes.xaxis, across, x), (axes.yaxis, up, y)):
+    for axis, labels, name, common, letters in (
+        (axes.xaxis, across, x, common_x, 3 * LETTERS),
+        (axes.yaxis, up, y, common_y, LETTERS),
+    ):
         ticks = range(0, len(labels), math.ceil(len(labels) / TICKS))
         axis.set_ticks([k + 0.5 for k in ticks], [labels[k] for k in ticks])
-        axis.set_label_text(name)
-    crowded = max(map(len, across)) * min(len(across), TICKS) > 11 * (width - 2)
+        axis.set_label_text(_filled(f"{name}: {common}", letters) if common else name)
     axes.tick_params(axis="x", length=0, rotation=90 if crowded else 0)
     axes.tick_params(axis="y", length=0)
     axes.set(xlim=(0, len(across)), ylim=(0, len(up)))
+    axes.yaxis.set_inverted(not is_numeric_dtype(each[y]))  # the first name is at the top
     axes.spines[:].set_visible(False)
     if handles and place.own:
         place.legend(handles, [str(each.get_label()) for each in handles], "lower center", ncols=len(handles))
     elif handles:  # cells fill the axes, and the title is above: beside the label below, or above where ticks are long
-        axes.set_xlabel(x, loc="left")
-        corner = axes.transAxes + ScaledTranslation(0, 4 / 72 if crowded else -18 / 72, place.figure.dpi_scale_trans)
-        look: dict[str, Any] = {"loc": "lower right" if crowded else "upper right", "ncols": len(handles)}
+        axes.set_xlabel(axes.get_xlabel(), loc="left")
+        corner = axes.transAxes + ScaledTranslation(0, 4 / 72 if above else -18 / 72, place.figure.dpi_scale_trans)
+        look: dict[str, Any] = {"loc": "lower right" if above else "upper right", "ncols": len(handles)}
         look |= {"fontsize": 9, "frameon": False, "handlelength": 1.3, "columnspacing": 1.0, "borderaxespad": 0}
-        axes.legend(handles=handles, bbox_to_anchor=(1, 1 if crowded else 0), bbox_transform=corner, **look)
+        axes.legend(handles=handles, bbox_to_anchor=(1, 1 if above else 0), bbox_transform=corner, **look)
     return place.figure
+
+
+def _levels(column: pd.Series) -> tuple[np.ndarray, list[str], str]:
+    """The level of each row, labels of the levels, and what all names have before the brackets that tell them apart.
+
+    Numbers are sorted, and names follow in the order of the table. Labels have what is in these brackets.
+    """
+    places, names = levels(column)
+    plain = [isinstance(value, Real) and not isinstance(value, bool) and value == value for value in column.tolist()]
+    numbers = {*places[plain].tolist()}
+    order = sorted(dict.fromkeys(places.tolist()), key=lambda k: k if k in numbers else len(names))
+    split = [re.fullmatch(r"(.*) \((.*)\)", names[k]) for k in order]
+    heads = {found[1] if found else "" for found in split}
+    common = heads.pop() if len(heads) == 1 else ""
+    labels = [found[2] if found and common else names[k] for k, found in zip(order, split, strict=True)]
+    return np.argsort(order)[places], [_filled(label) for label in labels], common
+
+
+def _filled(label: str, letters: int = LETTERS) -> str:
+    return textwrap.fill(label, letters, break_long_words=False, break_on_hyphens=False)
+
+
+def _extent(labels: Sequence[str]) -> tuple[float, float]:
+    """The width and height of the largest label, in inches, about."""
+    parts = [label.split("\n") for label in labels]
+    return 0.09 * max(len(line) for lines in parts for line in lines), 0.17 * max(map(len, parts))
 
 
 def _special(axes: Axes, cells: np.ndarray, hatched: np.ndarray) -> list[Patch]:

@@ -13,7 +13,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullForm
 
 from peerdescent.errors import require, unknown
 from peerdescent.figures.groups import Runs, grouped
-from peerdescent.figures.sheets import sheet
+from peerdescent.figures.sheets import DOT, sheet
 from peerdescent.figures.style import finish, line_style
 from peerdescent.runs.bands import HORIZONTAL, add_gap, band, quantities
 from peerdescent.runs.trace import Status, Trace
@@ -50,7 +50,7 @@ def comparison(
     groups = grouped(traces)
     every = [trace for own in groups.values() for trace in own]
     chosen = list(panels) or _panels(every)
-    return curves(groups, chosen, optimum, "  ·  ".join(filter(None, [_title(every), _over(groups)])), ax)
+    return curves(groups, chosen, optimum, DOT.join(filter(None, [_title(every), _over(groups)])), ax)
 
 
 def _over(groups: Mapping[str, Sequence[Trace]]) -> str:
@@ -275,4 +275,4 @@ def _title(traces: Sequence[Trace]) -> str:
     networks = {trace.identity.network for trace in traces}
     common = [next(iter(names)) for names in (problems, networks) if len(names) == 1]
     shown = (re.sub(r"^Network\((.*)lam=(.*)\)$", r"\1λ = \2", name) for name in common)
-    return "  ·  ".join(shown)
+    return DOT.join(shown)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -24,6 +25,7 @@ from peerdescent.errors import require
 from peerdescent.files import write as write_file
 from peerdescent.methods import METHODS
 from peerdescent.networks import described
+from peerdescent.problems.definition import digest
 from peerdescent.report import findings, page
 from peerdescent.runs.bands import HORIZONTAL, VERTICAL
 from peerdescent.runs.cells import cell, over_seeds
@@ -31,11 +33,18 @@ from peerdescent.runs.labels import counted
 from peerdescent.runs.statistics import deviation, mean
 
 if TYPE_CHECKING:
+    from peerdescent.networks import Network
     from peerdescent.report.findings import Group, Run, Sweep
     from peerdescent.runs.metrics import Metric
 
 DASHES = ("", "8px,3px", "8px,3px,2px,3px", "2px,3px", "14px,4px")  # 5, coprime to the 8 colours: 40 pairs
 LINKS = 5000  # the most links of a network that is drawn; more would be large and illegible
+
+NETWORK = re.compile(
+    r"Network\((?P<name>.+?), n=(?P<nodes>\d+), (?:.+, )?(?P<rule>\S+) weights, "
+    r"(?:(?P<rounds>\d+) (?P<fast>accelerated )?rounds, )?(?P<faults>.*)lam=.*\)"
+)
+"""The text of a network, which is all that a run folder has of it, with a checksum of the weights."""
 
 Cell = str | tuple[str, str]
 """Text, or text and a second, smaller line."""
@@ -50,8 +59,8 @@ def write(folder: str | Path, out: str | Path | None = None, force: bool = False
 
     The page needs no internet and no other files. It has interactive curves by epochs, rounds, bytes, seconds or steps,
     in which runs that differ only in seed are one line with a band; a table of the final results; heat maps of sweeps;
-    the configuration and the network, if there is a `config.toml`; and citations. A file `optimum.json` such as
-    {"value": 0.25} adds the gap to that optimum for the runs in its folder and subfolders.
+    the configuration; the network, where its name describes it, as for `topology.ring(8)`; and citations. A file
+    `optimum.json` such as {"value": 0.25} adds the gap to that optimum for the runs in its folder and subfolders.
 
     Args:
         folder: The folder.
@@ -251,16 +260,16 @@ def _sweeps(sweeps: Sequence[Sweep]) -> dict[str, Any]:
     return {"head": head, "rows": rows, "maps": {str(index): label for index, label in enumerate(mapped)}}
 
 
-def _setting(folder: Path, runs: Sequence[Run]) -> dict[str, Any]:
+def _setting(folder: Path, runs: Sequence[Run]) -> dict[str, Any] | None:
     """The configuration and the network, or what runs say of them, or a sentence that says why they are missing."""
     places = [folder, *(folder / run.place for run in runs[:1])]
     file = next((place / "config.toml" for place in places if (place / "config.toml").is_file()), None)
+    if file is None and not runs:
+        return None
     if file is None:
         names = ("problem", "network", "nodes", "dimension", "precision", "engine")
         values = {name: list(dict.fromkeys(str(run.summary[name]) for run in runs)) for name in names}
-        known = {"rows": _listed(values), "file": "the runs, since there is no config.toml"}
-        note = {"note": "It takes a config.toml, as the command line writes it, to draw the network."}
-        return {"missing": "" if runs else "There is no config.toml, so neither is shown.", "network": note, **known}
+        return {"missing": "", "rows": _listed(values), "file": "the runs", "network": _recalled(runs)}
     try:
         config = tomllib.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -285,6 +294,25 @@ def _network(config: Mapping[str, Any], networks: Collection[str]) -> dict[str, 
         return {"note": f"The network cannot be rebuilt from the configuration: {reason}."}
     if networks and str(network) not in networks:
         return {"note": "No run was made on the network of this configuration, so it is not drawn."}
+    return _drawing(network, networks)
+
+
+def _recalled(runs: Sequence[Run]) -> dict[str, str] | None:
+    """The network of the first run, as its text describes it; None if that has other weights, or describes none."""
+    words = NETWORK.fullmatch(str(runs[0].summary["network"]))
+    if words is None:
+        return None
+    faults, rounds = words["faults"].split(", ")[:-1], int(words["rounds"] or 1)
+    try:
+        network = described(words["name"], int(words["nodes"]), words["rule"], faults, rounds, bool(words["fast"]))
+    except ValueError:
+        return None
+    same = digest(network.arrays) == runs[0].experiment.get("weights")
+    return _drawing(network, {str(run.summary["network"]) for run in runs}) if same else None
+
+
+def _drawing(network: Network, networks: Collection[str]) -> dict[str, str]:
+    """The properties of a network and a drawing, or a note that it has too many links; `networks` are those of runs."""
     lam = f"λ = {network.lam if network.lam > 1e-12 else 0:.4g}"  # smaller values are rounding
     faults = "".join(f"{fault}, " for fault in network.faults)
     facts = f"{network.name}, {network.n} nodes, {network.rule} weights, {faults}{lam}"
