@@ -180,6 +180,23 @@ def test_rows_are_read_in_another_thread():
     assert seen.count(True) < 30 < seen.count(False)
 
 
+def test_rows_are_read_ahead():
+    """The first 65 iterations need 133 rows, in 67 items: others are read before only to have them ready."""
+    ahead = threading.Event()
+
+    def watched(node):
+        for k, item in enumerate(items(node)):
+            if k > 70:
+                ahead.set()
+            yield item
+
+    def was_read(x_mean, x, problem):
+        return bool(x.any()) and ahead.wait(5)
+
+    trace = run(problem(*(partial(watched, node) for node in range(NODES))), 64, metrics=[was_read], record=[0, 7, 64])
+    assert trace.table["was_read"].tolist() == [0, 1, 1]
+
+
 def test_images_and_labels_keep_their_types():
     seen = []
 
@@ -254,10 +271,13 @@ def changed(node, **other):
         (lambda: problem(["a"], ["a"], ["a"]), "first item of node 0 has arrays .*: give numbers"),
         (
             lambda: problem([np.zeros((2, 3))], [np.zeros((2, 4))], [np.zeros((2, 3))]),
-            "first item of node 1 .*: all rows must have one form",
+            r"^the first item of node 1 has rows of shape \(4,\), and \(3,\) in the first item of node 0: all rows",
         ),
         (lambda: problem([{"a": np.zeros((2, 3)), "b": np.zeros(3)}]), "the same number of rows first in every array"),
-        (lambda: problem([np.zeros((2, 3))]), "test has .*: all rows must have one form"),
+        (
+            lambda: problem([np.zeros((2, 3))]),
+            r"test has rows of shapes {'a': \(2,\), 'b': \(\)}, and the first item of node 0 of \(3,\): all rows must",
+        ),
         (
             lambda: problem(*[items(0)] * 3),
             "nodes 0 and 1 have the same generator, and would take each other's rows: give each an iterator of its own",
@@ -266,10 +286,36 @@ def changed(node, **other):
         (lambda: problem(*[partial(items, 0)] * 40), "test has 31 rows for 40 nodes"),
         (lambda: problem(function=lambda w, batch: jnp.sum(w) + len(batch["a"])), "the loss of two rows is"),
         (lambda: peer.problems.stream(squared, np.zeros(2), items(0), TEST), "iterators is a generator: give a list"),
-        (lambda: run(problem(*[partial(changed, 0, b=np.zeros((1, 1)))] * 3)), "item 2 of node 0 .*: all rows must"),
-        (lambda: run(problem(*[partial(changed, 0, b=np.zeros(1, int))] * 3)), "item 2 of node 0 .*: all rows must"),
+        (
+            lambda: run(problem(*[partial(changed, 0, b=np.zeros((1, 1)))] * 3)),
+            r"^'b' of item 2 of node 0 has rows of shape \(1,\), and \(\) in the first item of node 0: all rows must",
+        ),
+        (
+            lambda: run(problem(*[partial(changed, 0, b=np.zeros(1, int))] * 3)),
+            "^'b' of item 2 of node 0 has values of type integers with a sign, and floating-point numbers in the first",
+        ),
+        (
+            lambda: run(problem(*[partial(changed, 0, b=np.zeros(1, bool))] * 3)),
+            "^'b' of item 2 of node 0 has values of type bool, and floating-point numbers in the first",
+        ),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_an_iterator_may_use_its_memory_again():
+    def rows(node, copied):
+        rng, a = np.random.default_rng(node), np.zeros((1, 2))
+        while True:
+            a[:] = rng.normal(size=(1, 2))
+            yield a.copy() if copied else a
+
+    def found(copied):
+        sources = [lambda node=node: rows(node, copied) for node in range(4)]
+        problem = peer.problems.stream(lambda w, a: jnp.mean((a - w) ** 2), np.zeros(2), sources, np.ones((4, 2)))
+        method = peer.methods.dsgd(alpha=0.1, batch=3)
+        return peer.run(method, problem, peer.Network(peer.topology.ring(4)), steps=20, record=1, progress=False).x
+
+    np.testing.assert_array_equal(found(False), found(True))

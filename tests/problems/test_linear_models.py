@@ -128,6 +128,27 @@ def test_softmax_has_the_optimum_of_scikit_learn(intercept):
     assert predicted.tolist() == other.predict(data.features).tolist()
 
 
+@pytest.mark.parametrize("density", [1.0, 0.01])
+def test_softmax_takes_two_classes_with_any_labels(rng, density):
+    """Nodes have 4 to 12 rows, so that some are padded."""
+    given = binary(features=100, density=density)
+    rows = [np.arange(4 + 4 * k) + [0, 4, 12][k] for k in range(3)]
+    named = np.where(given.labels > 0, "yes", "no")
+    sets = [peer.datasets.load((given.features, named), labels=kind) for kind in ("binary", "classes")]
+    sets += [peer.datasets.Dataset(sets[0].features, given.labels, "signs")]
+    assert [data.kind for data in sets] == ["binary", "classes", "binary"]
+    found = [peer.problems.softmax(data.partition(indices=rows), intercept=True) for data in sets]
+    x = rng.normal(size=202)
+    for one in found:
+        assert one.unflatten(x).weights.shape == (100, 2)
+        for values, known in zip(one.exact(x), found[1].exact(x), strict=True):
+            assert np.array_equal(values, known)
+        assert np.array_equal(one.stochastic_grads(x, batch=3), found[1].stochastic_grads(x, batch=3))
+    scores = sets[0].features @ x[:200].reshape(100, 2) + x[200:]
+    losses = logistic_loss(scores[:, 1] - scores[:, 0], given.labels.astype(float))
+    assert_close(found[0].exact(x)[0], [losses[part].mean() + 1e-4 * x[:200] @ x[:200] / 2 for part in rows], 1e-9)
+
+
 def test_linear_has_the_optimum_of_least_squares():
     data = real()
     features, targets = data.features.astype(float), data.labels.astype(float)
@@ -365,7 +386,7 @@ def test_an_intercept_is_no_column_that_the_kernel_would_regularise():
         ),
         (
             lambda: peer.problems.softmax(peer.datasets.Dataset(np.eye(4), np.arange(4) / 3, "prices").partition(2)),
-            "prices are real numbers, and softmax needs classes 0, 1, 2, ...: use linear or robust",
+            r"prices are real numbers, and softmax needs classes 0, 1, 2, ... or -1 and \+1: use linear or robust",
         ),
         (
             lambda: peer.problems.softmax(peer.datasets.Dataset(np.eye(4), [0, 0, 0, 0], "zeros").partition(2)),

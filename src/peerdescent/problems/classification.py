@@ -50,7 +50,8 @@ def softmax(partition: Partition, strength: float = 1e-4, regulariser: str = "l2
 
     It is logistic regression for several classes: x_c, the column of class c of the matrix X (p, classes), gives its
     score. The parameters are X, flattened row by row to one vector x; `problem.unflatten(x)` is the matrix. Labels l_ij
-    are 0, 1, ..., classes - 1.
+    are 0, 1, ..., classes - 1. Labels -1 and +1 of two classes are taken as 0 and 1; they are refused if one of them
+    stands for several classes.
 
     Args:
         partition: The rows of each node, as from `load("digits", labels="classes").partition(20)`.
@@ -74,7 +75,11 @@ def softmax(partition: Partition, strength: float = 1e-4, regulariser: str = "l2
     >>> bool(trace.table["test accuracy"].iloc[-1] > 0.9)
     True
     """
-    check_labels("softmax", partition, Softmax.labels)
+    check_labels("softmax", partition, Softmax.labels + Logistic.labels)
+    data = partition.dataset
+    if data.kind == "binary" and not any(isinstance(each, tuple) for each in data.classes):
+        data = replace(data, labels=(data.labels > 0).astype(int))
+        partition = replace(partition, dataset=data)  # type: ignore[type-var]
     return linear_model("softmax", partition, Softmax(), strength, regulariser, intercept, outputs=_classes(partition))
 
 

@@ -7,11 +7,14 @@ always sees the same sample or noise is refused.
 from __future__ import annotations
 
 import inspect
+import random
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import partial
+from threading import RLock, get_ident
 from typing import Any
 from uuid import uuid4
 
@@ -20,11 +23,25 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Var
 
-from peerdescent.digests import checksum, is_library
+from peerdescent.digests import checksum, fingerprint, is_library
 from peerdescent.errors import require
 from peerdescent.keys import node_keys
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+MEMORY = jax.make_user_context()
+"""With another value JAX has another memory of functions that are compiled on their own, and traces them anew."""
+
+RANDOM = {
+    id(value): (f"{module.__name__}.{name}", value)
+    for module in (np.random, random)
+    for name in module.__all__
+    for value in [getattr(module, name)]
+}
+"""The functions and classes of random numbers, with their names."""
+WATCHING = RLock()
+REFUSED = [0]
+"""How many checks have seen a call of one: they leave it in JAX's memory, where no later check would see it called."""
 
 
 def digest(*trees: Any) -> str:
@@ -62,31 +79,43 @@ def definition(oracle: Any, data: Any, dimension: int) -> tuple[str, list[np.nda
             traced = jax.make_jaxpr(everything)(jax.ShapeDtypeStruct((dimension,), np.float64), _one_node(data))
         except Exception:  # of the user's function, which engine `debug` may be able to run, or to explain
             return f"not traced {uuid4()}", []
-    return _text(traced), [np.asarray(a) for a in _constants(traced)]
+    text = _text(traced)
+    if "callback" in text:  # to a function of Python, of which the text has the address only
+        text += fingerprint(oracle)
+    return text, [np.asarray(a) for a in _constants(traced)]
 
 
 def check_random(oracle: Any, data: Any, dimension: int) -> None:
     """Refuse an oracle that sees the same sample or noise again and again: by NumPy, or without its key.
 
-    JAX runs the Python code of `draw` and `grad` once and repeats what it recorded. So they are traced twice here, and
-    the same must come out; and what `draw` returns must depend on the key. Only oracles of users are traced. Random
-    numbers in a function that they call and that is compiled on its own are not seen.
+    JAX runs the Python code of `draw` and `grad` once and repeats what it recorded. So they are traced twice here: the
+    same must come out, and they must not call random numbers of NumPy or Python. What `draw` returns must depend on the
+    key, and no part of it may come from a fixed key of JAX instead. Only oracles of users are traced.
     """
-    node, x = _one_node(data), jax.ShapeDtypeStruct((dimension,), np.float64)
+    node, x, key = _one_node(data), jax.ShapeDtypeStruct((dimension,), np.float64), jax.eval_shape(_key)
 
     # The functions that JAX traces are new ones each time: it remembers what others did.
     def drawing(draw: Any) -> Any:
-        return jax.make_jaxpr(lambda key, data: draw(key, data, 2))(_key(), node)
+        return jax.make_jaxpr(lambda key, data: draw(key, data, 2))(key, node)
 
     def descending(grad: Any) -> Any:
-        sample = jax.eval_shape(lambda key, data: oracle.draw(key, data, 2), _key(), node)
+        sample = jax.eval_shape(lambda key, data: oracle.draw(key, data, 2), key, node)
         return jax.make_jaxpr(lambda x, sample, data: grad(x, sample, data))(x, sample, node)
 
     drawn, _ = _traced(oracle, "draw", drawing), _traced(oracle, "grad", descending)
+    if drawn is None or not drawn.jaxpr.outvars:
+        return
+    by_key, by_fixed_key = _origins(drawn.jaxpr)
+    remedy = "draw from the key, as jax.random.randint(key, ...)"
     require(
-        drawn is None or not drawn.jaxpr.outvars or _depends_on_first(drawn.jaxpr),
+        by_key,
         f"what {type(oracle).__name__}.draw returns does not depend on the key, so every iteration would see the same "
-        "sample: draw from the key, as jax.random.randint(key, ...); return None if gradients have no noise",
+        f"sample: {remedy}; return None if gradients have no noise",
+    )
+    require(
+        not by_fixed_key,
+        f"a part of what {type(oracle).__name__}.draw returns is drawn from another key than the given one, so every "
+        f"iteration would see the same: {remedy}",
     )
 
 
@@ -100,17 +129,59 @@ def _traced(oracle: Any, name: str, trace: Callable[[Any], Any]) -> Any:
     function = plain if own is function else partial(plain, oracle)
     with jax.enable_x64(True):
         try:
-            first, second = trace(function), trace(function)
+            with MEMORY(("first", *REFUSED)):
+                first = trace(function)  # also modules are imported here, and find nothing that is watched
+            with _watching(plain) as called, MEMORY(("second", *REFUSED)):
+                second = trace(function)
         except Exception:  # which the run will explain
             return None
     same = _text(first) == _text(second) and digest(list(_constants(first))) == digest(list(_constants(second)))
     require(
-        same,
-        f"{type(oracle).__name__}.{name} does not do the same twice: random numbers of NumPy or Python, or the time, "
-        "are fixed when JAX compiles it, so that every iteration would see the same; draw from the key that `draw` "
-        "gets, as jax.random.normal(key, ...)",
+        same and not called,
+        f"{type(oracle).__name__}.{name} {f'calls {called[0]}' if called else 'does not do the same twice'}: random "
+        "numbers of NumPy or Python, or the time, are fixed when JAX compiles it, so that every iteration would see "
+        "the same; draw from the key that `draw` gets, as jax.random.normal(key, ...), and make what is fixed outside",
     )
     return first
+
+
+class Watched:
+    """A function or class that notes when this thread calls it."""
+
+    def __init__(self, name: str, given: Any, called: list[str]) -> None:
+        self.name, self.given, self.called, self.thread = name, given, called, get_ident()
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """What the function returns."""
+        if get_ident() == self.thread:
+            self.called.append(self.name)
+        return self.given(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.given, name)
+
+    def __instancecheck__(self, one: Any) -> bool:
+        return isinstance(one, self.given)
+
+
+@contextmanager
+def _watching(function: Any) -> Iterator[list[str]]:
+    """The names of what this thread calls of `RANDOM` meanwhile, as attributes or as globals of the function's module.
+
+    It cannot be seen afterwards: a generator with a seed gives the same numbers every time, as any constant.
+    """
+    called: list[str] = []
+    places = [vars(np.random), vars(random), getattr(function, "__globals__", {})]
+    with WATCHING:
+        found = [(place, *one) for place in places for one in list(place.items()) if id(one[1]) in RANDOM]
+        for place, name, value in found:
+            place[name] = Watched(*RANDOM[id(value)], called)
+        try:
+            yield called
+        finally:
+            for place, name, value in found:
+                place[name] = value
+            REFUSED[0] += bool(called)
 
 
 def _key() -> jax.Array:
@@ -126,13 +197,28 @@ def _text(traced: Any) -> str:
     return ADDRESS.sub("", str(traced))
 
 
-def _depends_on_first(traced: Any) -> bool:
-    """Whether any result of a traced function depends on its first argument; if in doubt, it does."""
-    known = {traced.invars[0]}
+def _origins(traced: Any) -> tuple[bool, bool]:
+    """Whether some result of a traced function of (key, data) depends on the key, and whether some is of a fixed key.
+
+    In doubt, it depends on the key.
+    """
+    by_key, by_data, by_fixed_key = {traced.invars[0]}, set(traced.invars[1:]), set[Any]()
     for equation in traced.eqns:
-        if any(isinstance(given, Var) and given in known for given in equation.invars):
-            known.update(equation.outvars)
-    return any(isinstance(found, Var) and found in known for found in traced.outvars)
+        given = {one for one in equation.invars if isinstance(one, Var)}
+        if given & by_key:
+            by_key.update(equation.outvars)
+        elif given & by_fixed_key or (_is_random(equation) and not given & by_data):
+            by_fixed_key.update(equation.outvars)
+        elif given & by_data:
+            by_data.update(equation.outvars)
+    results = {one for one in traced.outvars if isinstance(one, Var)}
+    return bool(results & by_key), bool(results & by_fixed_key)
+
+
+def _is_random(equation: Any) -> bool:
+    """Whether random numbers of JAX are drawn in an equation, or in a function inside it."""
+    inner = (one for part in _functions(equation) for one in getattr(part, "jaxpr", part).eqns)
+    return equation.primitive.name.startswith("random_") or any(map(_is_random, inner))
 
 
 def _inside(value: Any) -> dict[str, Any] | None:
@@ -173,7 +259,13 @@ def _constants(value: Any) -> Iterator[Any]:
             yield jax.random.key_data(const) if is_key else const
         value = value.jaxpr
     for equation in getattr(value, "eqns", ()):
-        for parameter in equation.params.values():
-            for inner in parameter if isinstance(parameter, tuple | list) else (parameter,):
-                if hasattr(inner, "eqns") or hasattr(inner, "consts"):
-                    yield from _constants(inner)
+        for inner in _functions(equation):
+            yield from _constants(inner)
+
+
+def _functions(equation: Any) -> Iterator[Any]:
+    """The traced functions inside an equation."""
+    for parameter in equation.params.values():
+        for inner in parameter if isinstance(parameter, tuple | list) else (parameter,):
+            if hasattr(inner, "eqns") or hasattr(inner, "consts"):
+                yield inner

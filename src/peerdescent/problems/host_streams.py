@@ -31,7 +31,7 @@ class Form:
     def of(item: Any, what: str) -> tuple[Form, list[np.ndarray]]:
         """The form of an item with arrays (k, ...), and these arrays."""
         leaves, structure = jax.tree.flatten(item)
-        arrays = [np.asarray(leaf) for leaf in leaves]
+        arrays = [np.array(leaf) for leaf in leaves]  # copies: an iterator may use its memory again
         lengths = {a.shape[:1] for a in arrays}
         require(
             len(lengths) == 1 and lengths != {()} and lengths != {(0,)} and all(a.dtype.kind in "biuf" for a in arrays),
@@ -182,9 +182,18 @@ def stream(
 
 
 def check_form(found: Form, form: Form, what: str) -> None:
-    """Refuse rows of another form."""
-    require(
-        found == form,
-        f"{what} has {found.structure} of rows {found.rows}, and the first item of node 0 {form.structure} of rows "
-        f"{form.rows}: all rows must have one form",
-    )
+    """Refuse rows of another form, and say which array differs."""
+    if found == form:
+        return
+    first, rule = "the first item of node 0", "all rows must have one form"
+    shapes, known = (jax.tree.unflatten(one.structure, [shape for shape, _ in one.rows]) for one in (found, form))
+    same = found.structure == form.structure
+    require(same, f"{what} has rows of shapes {shapes}, and {first} of {known}: {rule}")
+    words: dict[Any, str] = {"f": "floating-point numbers", "i": "integers with a sign"}
+    paths = jax.tree.leaves_with_path(jax.tree.unflatten(form.structure, range(len(form.rows))))
+    for (path, _), row, other in zip(paths, found.rows, form.rows, strict=True):
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        where = f"{name!r} of {what}" if name else what
+        for kind, here, there in zip(("rows of shape", "values of type"), row, other, strict=True):
+            text = f"{where} has {kind} {words.get(here, here)}, and {words.get(there, there)} in {first}: {rule}"
+            require(here == there, text)
