@@ -110,18 +110,21 @@ def test_a_node_for_each_group():
 
 def test_groups_of_the_data_are_divided_by_their_name():
     values = np.array(["Ulm", "Bern", "Ulm"])
-    data = Dataset(np.ones((3, 1)), np.array([1.0, -1.0, 1.0]), "made", columns=("age",), groups={"hospital": values})
+    rows, labels, columns = np.ones((3, 2)), np.array([1.0, -1.0, 1.0]), ("age", "city=Ulm")
+    data = Dataset(rows, labels, "made", columns=columns, groups={"hospital": values})
     assert data.partition(by="hospital").names == ("Bern", "Ulm")
     assert data.partition(2, by="hospital").nodes == 2
     assert data[[2, 0]].partition(by="hospital").names == ("Ulm",)
-    for options, message in {
-        ("hospitl", None): "unknown partition 'hospitl': did you mean 'hospital'",
-        ("uniform", None): "the number of nodes is not given: say by='hospital', whose values are the nodes, or nodes=",
-        ("age", None): r"by='age' is a feature of made: load\(..., groups='age'\) makes its values the nodes",
-        ("hospital", 3): "hospital has 2 different values, which are the nodes: leave out nodes=3",
-    }.items():
+    for by, nodes, message in [
+        ("hospitl", None, "unknown partition 'hospitl': did you mean 'hospital'"),
+        ("uniform", None, "the number of nodes is not given: say by='hospital', whose values are the nodes, or nodes="),
+        ("age", None, r"by='age' is a feature of made: load\(..., groups='age'\) makes its values the nodes"),
+        ("city", None, r"by='city' is a feature of made: load\(..., groups='city'\) makes"),
+        (values, None, "by is a ndarray: give a name, or the values of all rows as groups="),
+        ("hospital", 3, "hospital has 2 different values, which are the nodes: leave out nodes=3"),
+    ]:
         with pytest.raises(ValueError, match=message):
-            data.partition(options[1], by=options[0])
+            data.partition(nodes, by=by)
     with pytest.raises(ValueError, match="groups= has no meaning with by='hospital'"):
         data.partition(by="hospital", groups=[1, 2, 3])
     with pytest.raises(ValueError, match="made: a column of groups cannot be called 'label'"):

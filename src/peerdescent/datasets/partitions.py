@@ -201,14 +201,18 @@ def divide(
     """The partition that `Dataset.partition` describes."""
     rng = generator(seed)
     column = "groups"
+    require(isinstance(by, str), f"by is a {type(by).__name__}: give a name, or the values of all rows as groups=")
     if by in data.groups:
         require(groups is None, f"groups= has no meaning with by={by!r}, a column of the data: leave one of them out")
         by, column, groups = "groups", by, data.groups[by]
     given = {"concentration": concentration, "each": each, "indices": indices, "groups": groups}
     if by == "uniform":
         by = next((name for name in ("indices", "groups") if given[name] is not None), by)
-    known = by in PARTITIONS or by not in data.columns
-    require(known, f"by={by!r} is a feature of {data.name}: load(..., groups={by!r}) makes its values the nodes")
+    feature = any(name == by or name.startswith(f"{by}=") for name in data.columns)
+    require(
+        by in PARTITIONS or not feature,
+        f"by={by!r} is a feature of {data.name}: load(..., groups={by!r}) makes its values the nodes",
+    )
     if by not in PARTITIONS:
         raise unknown("partition", by, (*PARTITIONS, *data.groups))
     for name, serves in SERVES.items():
