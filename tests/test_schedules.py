@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from peerdescent.engines import debug
 from peerdescent.runs.costs import Costs
 from peerdescent.schedules import (
     SCHEDULES,
+    STATIC,
     Schedule,
     constant,
     cosine,
@@ -210,6 +211,39 @@ def test_what_a_function_reads_now_counts(monkeypatch):
     assert np.abs(second.x - first.x).max() > 1e-4
     with pytest.raises(ValueError, match="cannot resume: computes is"):
         peer.run(gt_dsgd(scaled), problem, RING, steps=20, precision=64, resume=first)
+
+
+@dataclass(frozen=True)
+class last(Schedule):
+    """The last of some schedules."""
+
+    parts: Any = field(metadata=STATIC)
+
+    def factor(self, t):
+        return self.parts[-1](t)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        warmup(3, function(scaled)),
+        2 * warmup(3, 0.5 * warmup(2, function(scaled))),
+        last((function(scaled),)),
+        last((1.0, 2 * warmup(2, function(optax.join_schedules([scaled], []))))),
+    ],
+    ids=str,
+)
+def test_what_a_function_inside_of_a_schedule_reads_now_counts(schedule, monkeypatch):
+    problem = small_logistic()
+    first = peer.run(gt_dsgd(schedule), problem, RING, steps=10, precision=64)
+    again = peer.run(gt_dsgd(schedule), problem, RING, steps=20, precision=64, resume=first)
+    assert again.identity == first.identity
+    monkeypatch.setitem(globals(), "SCALE", 0.001)
+    second = peer.run(gt_dsgd(schedule), problem, RING, steps=10, precision=64)
+    assert_close(second.x, peer.run(gt_dsgd(schedule), problem, RING, steps=10, precision=64, engine="debug").x)
+    assert np.abs(second.x - first.x).max() > 1e-4
+    with pytest.raises(ValueError, match="cannot resume: computes is"):
+        peer.run(gt_dsgd(schedule), problem, RING, steps=20, precision=64, resume=first)
 
 
 def test_a_users_schedule_is_known_by_its_text(tmp_path):

@@ -50,6 +50,11 @@ class Schedule(ABC):
         """Its own numbers, by name."""
         return {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.metadata != STATIC}
 
+    @property
+    def fixed(self) -> list[Any]:
+        """All but its own numbers: what it is, and what it has inside."""
+        return [type(self), *(getattr(self, each.name) for each in dataclasses.fields(self) if each.metadata == STATIC)]
+
     def replace(self, **values: Any) -> Schedule:
         """The same schedule with other numbers."""
         for name in values:

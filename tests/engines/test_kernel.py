@@ -81,6 +81,27 @@ def test_other_regularisers_uneven_nodes_and_directed_graphs(regulariser):
         assert np.abs(ours[key] - x).max() < 2e-6 * np.abs(x).max()
 
 
+STEP = 0.1
+
+
+class stepping(peer.fusions.consensus):
+    """Its step size is around it."""
+
+    def step(self, x, v, memory, net):
+        return net.mix(x) - STEP * v, ()
+
+
+def test_values_around_a_users_method_are_those_of_now(monkeypatch):
+    members = [fleet.Member(peer.compose(peer.estimators.sgd(), stepping()), 0, (3,))]
+    found = {}
+    for step in (0.1, 1.0):
+        monkeypatch.setitem(globals(), "STEP", step)
+        plain, ours = (iterates(kind, members, small_logistic(), RING) for kind in (fleet.Fleet, kernel.Kernel))
+        assert np.abs(ours[0, 0] - plain[0, 0]).max() < 2e-6 * np.abs(plain[0, 0]).max()
+        found[step] = plain[0, 0]
+    assert np.abs(found[0.1] - found[1.0]).max() > 0.01
+
+
 def test_what_it_does_not_support_is_left_to_the_plain_program():
     method, logistic, single = peer.methods.gt_hsgd(), small_logistic(), np.dtype("float32")
     assert kernel.supports(method, logistic, RING, single)

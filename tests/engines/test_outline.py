@@ -251,3 +251,12 @@ def test_a_definition_is_what_a_method_computes():
 
 
 FACTOR = 2.0
+
+
+def test_constant_vectors_of_numpy_are_part_of_the_definition():
+    def weighted(*weights):
+        values = np.array(weights)
+        return definition(peer.Method(lambda x, net: (net.mix(values * x),), lambda s, net: (values + s[0],)))
+
+    assert weighted(1.0, 2.0) == weighted(1.0, 2.0)
+    assert weighted(1.0, 2.0) != weighted(1.0, 3.0)

@@ -86,6 +86,24 @@ def test_constant_vectors_in_a_method(monkeypatch):
     assert_close(run(method, RING).x, single.x)
 
 
+@pytest.mark.parametrize("batch", [1, program.MERGED_FROM])
+def test_constant_vectors_in_a_sweep(batch):
+    weights = np.linspace(0.5, 1.5, PROBLEM.dimension)
+
+    class weighted(peer.estimators.sgd):
+        def step(self, x, memory, net):
+            return weights * net.grad(x, net.sample(self.batch)), ()
+
+        def init(self, x, net):
+            return self.step(x, (), net)
+
+    def method(alpha=0.1):
+        return peer.compose(weighted(batch=batch), peer.fusions.consensus(alpha=alpha))
+
+    swept = peer.sweep(method, {"alpha": [0.1]}, PROBLEM, RING, steps=7, precision=64)
+    assert swept["loss"].tolist() == pytest.approx(run(method(), RING).table["loss"].tolist()[-1:], rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("method", "network", "problem"),
     [

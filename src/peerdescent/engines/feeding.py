@@ -15,7 +15,7 @@ from peerdescent.engines.outline import Drawn, flat, outline
 from peerdescent.errors import StreamEnded, require
 from peerdescent.methods.contract import Method
 from peerdescent.problems.host_streams import Form, Source, check_form
-from peerdescent.problems.problem import Problem
+from peerdescent.problems.problem import Problem, check_fits
 
 READ_AHEAD = 64
 """The most iterations whose samples are read at once: a slow stream should not delay the first one for long."""
@@ -48,8 +48,8 @@ def refuse(problem: Problem, engine: str) -> None:
 class Reader:
     """The rows of one node, in their order."""
 
-    def __init__(self, source: Source, form: Form) -> None:
-        self.node, self.form, self.items = source.node, form, source.begin()
+    def __init__(self, source: Source, form: Form, types: list[Any]) -> None:
+        self.node, self.form, self.types, self.items = source.node, form, types, source.begin()
         self.rest = [np.zeros((0, *shape)) for shape, _ in form.rows]
         self.count, self.number = 0, 0
         """How many rows and items have been read."""
@@ -86,6 +86,8 @@ class Reader:
             what = f"item {self.number} of node {self.node}"
             found, arrays = Form.of(item, what)
             check_form(found, self.form, what)
+            for array, kind in zip(arrays, self.types, strict=True):
+                check_fits(what, array, kind)
             yield arrays
 
 
@@ -167,7 +169,7 @@ class Feed:
     def _read(self, t: int) -> Chunk:
         """The chunk that begins with iteration t, without iterations for which some node has no rows."""
         if not self.readers:
-            self.readers = [Reader(source, self.form) for source in self.sources]
+            self.readers = [Reader(source, self.form, self.types) for source in self.sources]
         while self.next < t:
             self._next(1 if self.next == 0 else min(self.chunk, t - self.next))
         return self._next(1 if t == 0 else self.chunk)

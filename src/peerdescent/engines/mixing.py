@@ -27,7 +27,7 @@ SUMMED_UP_TO = 16
 SAME, FIRST, SECOND = Spec(), Spec(AXIS), Spec(None, AXIS)
 """Arrays that are replicated on all devices of a mesh, and those sharded along their first or second axis."""
 
-jax.tree_util.register_dataclass(Rounds, ["ends", "weights", "pushed"], ["nodes", "faults", "graph"])
+jax.tree_util.register_dataclass(Rounds, ["ends", "weights", "pushed"], ["nodes", "faults", "graph", "code"])
 
 
 class Turn(ABC):
@@ -203,7 +203,7 @@ class Realised(Weights):
     @property
     def cut(self) -> Any:
         """Links are known to all devices."""
-        known = Rounds(SAME, SAME, SAME, self.rounds.nodes, self.rounds.faults, self.rounds.graph)
+        known = replace(self.rounds, ends=SAME, weights=SAME, pushed=SAME)
         return Realised(known, SECOND, SECOND, self.dense)
 
     def begin(self, seed: Any) -> tuple[Any, ...]:

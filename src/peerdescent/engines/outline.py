@@ -23,7 +23,7 @@ from peerdescent.digests import fingerprint, is_library
 from peerdescent.errors import check_fields, unknown
 from peerdescent.methods.contract import Calls, Method, Net, State
 from peerdescent.problems.definition import digest
-from peerdescent.schedules import Schedule, function
+from peerdescent.schedules import Schedule
 from peerdescent.threefry import coin
 
 
@@ -33,6 +33,8 @@ class Misuse(TypeError):
 
 class Blank:
     """A placeholder vector without values: arithmetic on it gives another placeholder, whose `text` says of what."""
+
+    __array_ufunc__ = None  # NumPy's arrays leave the arithmetic to this class
 
     def __init__(self, *made: Any) -> None:
         self.text = hashlib.sha256(repr([_text(part) for part in made]).encode()).hexdigest()
@@ -97,8 +99,8 @@ class Squeezed(Blank):
     """A placeholder for a compressed vector. Whatever is computed from it is not compressed."""
 
     def __init__(self, x: Any, operator: Compressor) -> None:
-        kind = type(operator)
-        super().__init__("compress", x, str(operator), "" if is_library(kind) else fingerprint(kind))
+        code = "" if is_library(type(operator)) else fingerprint(operator)
+        super().__init__("compress", x, str(operator), code)
         self.operator = operator
 
 
@@ -110,11 +112,8 @@ class Scheduled(Blank):
     """A placeholder for a number that depends on the iteration."""
 
     def __init__(self, schedule: Schedule) -> None:
-        of = getattr(schedule, "of", None)
         numbers = [part for pair in sorted(schedule.numbers.items()) for part in pair]
-        fixed = repr([getattr(schedule, name, None) for name in ("text", "pieces", "after")])
-        kind = "" if is_library(type(schedule)) else fingerprint(type(schedule))
-        super().__init__(type(schedule).__name__, fixed, kind, "" if of is None else fingerprint(of), *numbers)
+        super().__init__(type(schedule).__name__, fingerprint(schedule.fixed), *numbers)
         self.schedule = schedule
 
 
@@ -401,13 +400,12 @@ def outline(method: Method) -> Outline:
 
 
 def code_of(method: Method) -> str:
-    """A checksum of a user's own code in a method, with the values that it takes from around it now; else empty."""
+    """A checksum of schedules and of a user's own code in a method, with the values that it reads now; else empty."""
     if not method.parts:
         return fingerprint(method.init, method.step)
-    values = method.parameters.values()
-    kinds = [*map(type, method.parts), *(type(value) for value in values if isinstance(value, Schedule | Compressor))]
-    own: list[Any] = [kind for kind in kinds if not is_library(kind)]
-    own += [value.of for value in values if isinstance(value, function)]
+    own: list[Any] = [kind for kind in map(type, method.parts) if not is_library(kind)]
+    given = [value for value in method.parameters.values() if callable(value) or not is_library(type(value))]
+    own += [value.fixed if isinstance(value, Schedule) else value for value in given]
     return fingerprint(*own) if own else ""
 
 

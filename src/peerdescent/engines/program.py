@@ -76,6 +76,8 @@ class Sample(NamedTuple):
 class Pending:
     """A gradient that is computed on first use, so that gradients on the same sample can share one product."""
 
+    __array_ufunc__ = None  # NumPy's arrays leave the arithmetic to this class
+
     def __init__(self, net: Net, x: jax.Array, sample: Sample) -> None:
         self.net, self.x, self.sample = net, x, sample
         self.found: jax.Array | None = None

@@ -48,7 +48,7 @@ from peerdescent.engines.stacked import Stacked
 from peerdescent.errors import PeerLost, require
 from peerdescent.networks.network import Network
 from peerdescent.networks.rounds import slots
-from peerdescent.problems.problem import Problem
+from peerdescent.problems.problem import Problem, check_fits
 
 
 def connect() -> int:
@@ -280,6 +280,7 @@ class Sharded(Stacked):
         def place(a: Any) -> jax.Array:
             a = np.asarray(a)
             kind = dtype if dtype is not None and jnp.issubdtype(a.dtype, jnp.floating) else jnp.result_type(a)
+            check_fits("data", a, kind)
             # Each process copies only the parts of its own devices.
             return jax.make_array_from_callback(
                 a.shape, NamedSharding(mesh, spec), lambda index: np.array(a[index], kind)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from peerdescent.digests import fingerprint, is_library
 from peerdescent.errors import check_fields, require, whole
 from peerdescent.networks import card, spectra, topology, weighing
 from peerdescent.networks.faults import Fault, parse
@@ -62,10 +64,9 @@ class Network:
         name: The name of the topology.
         rule: The weight rule, or "given" for a matrix.
         matrices: One CSR matrix (n, n) for each step of the period, without faults, of a single round. Of a random
-            graph, the mean of many draws.
+            graph, the mean of many draws, from when the network was built.
         pushed: The matrix B of push-pull weights, else None.
         graph: The random graph, else None.
-        faults: The faults that do anything.
         rounds: The rounds of a `mix`.
         momentum: The number c of accelerated rounds, else 0.
 
@@ -87,7 +88,6 @@ class Network:
     matrices: tuple[sparse.csr_array, ...]
     pushed: sparse.csr_array | None
     graph: RandomGraph | None
-    faults: tuple[Fault, ...]
     rounds: int
     momentum: float
 
@@ -102,6 +102,7 @@ class Network:
     ) -> None:
         random, pushed = None, None
         if isinstance(graph, RandomGraph):
+            check_fields(graph, "random graph")
             random = weighing.ruled(graph, weights)
             names, rules, matrices = (graph.name,), (random.rule,), (weighing.mean(random),)
         else:
@@ -131,7 +132,7 @@ class Network:
             matrices=matrices,
             pushed=pushed,
             graph=random,
-            faults=(),
+            _faults=(),
             rounds=whole("rounds", rounds, 1),
             momentum=0.0,
         )
@@ -141,10 +142,10 @@ class Network:
             require(good, f"accelerate=True needs symmetric weights that stay; {self.name} has others: leave it out")
             root = math.sqrt(1 - min(spectra.disagreement(self.matrices), 1.0) ** 2)
             self.__dict__["momentum"] = (1 - root) / (1 + root)
-        self.__dict__["faults"] = self._checked(faults)
+        self.__dict__["_faults"] = self._checked(faults)
 
     def _checked(self, faults: Iterable[Fault]) -> tuple[Fault, ...]:
-        """The faults that do anything, if the network can have them."""
+        """The faults, if the network can have them."""
         listed: list[Any] = [faults] if isinstance(faults, Fault | str | type) else list(faults)
         for fault in listed:
             require(
@@ -163,7 +164,7 @@ class Network:
             )
         sizes = [str(fault) for fault in listed if fault.size(1, 1) is not None]
         require(len(sizes) < 2, f"{' and '.join(sizes)} compress every message: give one of them")
-        return tuple(fault for fault in listed if not fault.is_nothing)
+        return tuple(listed)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"cannot set {name}: a Network is immutable, build another one")
@@ -178,6 +179,17 @@ class Network:
 
     def _repr_html_(self) -> str:
         return card.html(self)
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """The faults that do anything."""
+        return tuple(fault for fault in self.__dict__["_faults"] if not fault.is_nothing)
+
+    @property
+    def _code(self) -> str:
+        """A checksum of a user's own faults and random graph, with the values that they read now; else empty."""
+        own = [one for one in (self.graph, *self.faults) if not is_library(type(one))]
+        return fingerprint(*own) if own else ""
 
     @property
     def period(self) -> int:
@@ -204,15 +216,19 @@ class Network:
         sizes = [size for fault in self.faults if (size := fault.size(entries, item)) is not None]
         return sizes[0] if sizes else entries * item
 
-    @cached_property
+    @property
     def links(self) -> Rounds:
-        """The links, and all that may happen on them in a round."""
+        """The links, and all that may happen on them in a round, by a user's code as it is now."""
+        return replace(self._links, faults=self.faults, code=self._code)
+
+    @cached_property
+    def _links(self) -> Rounds:
         every = [*self.matrices, *([] if self.pushed is None else [self.pushed])]
         union = sparse.triu(sum(every[1:], every[0]) + sum(W.T for W in every), k=1).tocoo()
         ends = np.stack([union.row, union.col], axis=1).astype(np.int32)
         ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
         pushed = None if self.pushed is None else by_link([self.pushed], ends)
-        return Rounds(ends, by_link(self.matrices, ends), pushed, self.n, self.faults, self.graph)
+        return Rounds(ends, by_link(self.matrices, ends), pushed, self.n, (), self.graph)
 
     @cached_property
     def W(self) -> Floats:
@@ -252,7 +268,7 @@ class Network:
         own: list[Any] = [(W.indptr, W.indices, W.data) for W in self.matrices]
         if not self.is_plain:
             about = repr((self.graph, self.faults, self.rounds, self.momentum, self.rule))
-            own.append(np.frombuffer(about.encode(), np.uint8))
+            own.append(np.frombuffer((about + self._code).encode(), np.uint8))
         return own
 
     @property
@@ -271,8 +287,14 @@ class Network:
         """An interval of 95 % for `lam`, where that is estimated from draws; None where it is exact."""
         return self._contraction[1]
 
-    @cached_property
+    @property
     def _contraction(self) -> tuple[float, tuple[float, float] | None]:
+        known, code = self.__dict__.setdefault("_contractions", {}), self._code
+        if code not in known:
+            known[code] = self._contracted()
+        return known[code]
+
+    def _contracted(self) -> tuple[float, tuple[float, float] | None]:
         if self.pushed is not None and all(fault.moments == (1.0, 1.0) for fault in self.faults):
             each = [np.sort(np.abs(np.linalg.eigvals(W.toarray()))) for W in (self.matrices[0], self.pushed)]
             return (max(float(found[-2]) for found in each) ** self.rounds if self.n > 1 else 0.0), None
@@ -297,7 +319,7 @@ class Network:
         """The spectral gap 1 - lam in (0, 1]."""
         return 1 - self.lam
 
-    @cached_property
+    @property
     def examples(self) -> tuple[sparse.csr_array, ...]:
         """The matrices to draw: those of the period, or three draws of a random graph."""
         if self.graph is None:
@@ -314,7 +336,7 @@ class Network:
         rows = np.split(union.indices, union.indptr[1:-1])
         return tuple(tuple(sorted(j for j in row.tolist() if j != i)) for i, row in enumerate(rows))
 
-    @cached_property
+    @property
     def degree(self) -> NDArray[Any]:
         """The out-degree: how many other nodes each node sends to, (n,), or (period, n) for a sequence.
 

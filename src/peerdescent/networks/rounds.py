@@ -27,7 +27,7 @@ class Rounds:
     """The links of a network, and all that may happen on them.
 
     The weights (period, E, 2) are those of the ideal network; `pushed` are the weights of `push`, None if they are the
-    same. A random `graph` draws its own weights.
+    same. A random `graph` draws its own weights. `code` is a checksum of what faults and graphs of a user's own do.
     """
 
     ends: Any
@@ -36,6 +36,7 @@ class Rounds:
     nodes: int
     faults: tuple[Fault, ...]
     graph: Any
+    code: str = ""
 
     @property
     def links(self) -> int:

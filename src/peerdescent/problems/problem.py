@@ -85,7 +85,9 @@ class Problem:
     penalty: Any = None
     """The non-smooth term h, with `value` and `prox`; None if there is none."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """What its data and numbers are, by name, if they have names; a partition that is drawn has a `data seed`."""
+    """What its data and numbers are, by name, if they have names.
+
+    A partition that is drawn has a `data seed`, rows a `row seed`."""
 
     def __post_init__(self) -> None:
         shape = None if self.sizes is None else np.shape(self.sizes)
@@ -140,15 +142,15 @@ class Problem:
 
     def now(self) -> Problem:
         """The problem with a user's functions as they are now: they may read values around them, which may change."""
-        oracle = self._oracle_now()
-        return self if oracle == self.oracle else replace(self, oracle=oracle)
+        oracle, penalty = self._oracle_now(), _as_of_now(self.penalty)
+        same = (oracle, penalty) == (self.oracle, self.penalty)
+        return self if same else replace(self, oracle=oracle, penalty=penalty)
 
     def _oracle_now(self) -> Any:
         inner: Any = getattr(self.oracle, "value_and_grad", None)
         if hasattr(inner, "now"):
             return replace(self.oracle, value_and_grad=inner.now())  # type: ignore[type-var]
-        given = self.oracle.given if isinstance(self.oracle, AsOf) else self.oracle
-        return given if is_library(type(given)) else AsOf(given, fingerprint(given))
+        return _as_of_now(self.oracle)
 
     @cached_property
     def definition(self) -> tuple[Any, ...]:
@@ -223,7 +225,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class AsOf:
-    """A user's oracle as it is now. Compiled programs are kept by oracles, and with another checksum it is another."""
+    """A user's oracle or penalty as it is now. Compiled programs are kept by them, and another checksum is another."""
 
     given: Any
     code: str
@@ -232,6 +234,14 @@ class AsOf:
         if name == "given":  # which is not there yet while it is copied
             raise AttributeError(name)
         return getattr(self.given, name)
+
+    def __str__(self) -> str:
+        return str(self.given)
+
+
+def _as_of_now(thing: Any) -> Any:
+    given = thing.given if isinstance(thing, AsOf) else thing
+    return given if is_library(type(given)) else AsOf(given, fingerprint(given))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -248,7 +258,23 @@ def _exact(oracle: Oracle, x: jax.Array, data: Any) -> tuple[jax.Array, jax.Arra
 
 
 def cast(data: Any, dtype: Any) -> Any:
-    """The data as JAX arrays; floating-point arrays are converted to `dtype`."""
-    return jax.tree.map(
-        lambda a: jnp.asarray(a, dtype if jnp.issubdtype(jnp.result_type(a), jnp.floating) else None), data
+    """The data as JAX arrays; floating-point arrays are converted to `dtype`, and whole numbers stay as they are."""
+
+    def placed(path: Any, a: Any) -> jax.Array:
+        kind = jnp.result_type(a)
+        check_fits(f"data{jax.tree_util.keystr(path)}", a, kind)
+        return jnp.asarray(a, dtype if jnp.issubdtype(kind, jnp.floating) else None)
+
+    return jax.tree.map_with_path(placed, data)
+
+
+def check_fits(what: str, a: Any, kind: Any) -> None:
+    """Refuse an array with whole numbers that would be others in this type, which JAX has in 32 bits."""
+    if not jnp.issubdtype(kind, jnp.integer) or np.can_cast(a.dtype, kind) or a.size == 0:
+        return
+    low, high, limits = int(a.min()), int(a.max()), np.iinfo(kind)
+    require(
+        limits.min <= low and high <= limits.max,
+        f"{what} has {low if low < limits.min else high:,}, and whole numbers of a run with precision=32 lie in "
+        f"{limits.min:,} to {limits.max:,}: use precision=64, or smaller numbers, as by counting from 0",
     )

@@ -76,7 +76,10 @@ def check_is_problem(problem: Any) -> None:
 
 def check_is_network(network: Any) -> None:
     """Refuse what is not a network."""
-    require(isinstance(network, Network), f"network is a {type(network).__name__}: give a Network, as peer.Network(peer.topology.ring(20))")
+    require(
+        isinstance(network, Network),
+        f"network is a {type(network).__name__}: give a Network, as peer.Network(peer.topology.ring(20))",
+    )
 
 
 def check_network(method: Method, network: Network) -> None:

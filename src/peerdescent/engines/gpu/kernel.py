@@ -82,6 +82,8 @@ class Shape(NamedTuple):
     nodes: int
     held: int
     interpreted: bool
+    code: str
+    """A checksum of a user's own code in the method, with the values that it reads."""
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=7)
@@ -254,7 +256,7 @@ class Kernel(Fleet):
         assert model is not None
         shape = Shape(
             _pattern(method), model, does.structure, does.aliases, calls, does.slots, n,
-            self.problem.data.rows.shape[1], jax.default_backend() == "cpu",
+            self.problem.data.rows.shape[1], jax.default_backend() == "cpu", does.code,
         )  # fmt: skip
         names = _names(shape.method)
         seeds = jnp.array([member.seed for member in members], jnp.uint32)
