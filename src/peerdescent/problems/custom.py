@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -116,7 +117,7 @@ def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str 
         nodes, m = leading.pop()
         sizes = np.full(nodes, m)
     start, unflatten = flattened(params)
-    check_mean(function, unflatten, start, jax.tree.map(lambda a: a[0, [0, -1]], rows))
+    check_mean(function, unflatten, start, rows)
     kind = Even if len(set(sizes.tolist())) == 1 else FiniteSum
     return Problem(
         name=name or str(getattr(function, "__name__", "loss")),
@@ -162,32 +163,78 @@ def _check_trainable(params: Any) -> None:
 
 
 def check_mean(function: Callable[[Any, Any], Any], unflatten: Unflatten, start: np.ndarray, rows: Any) -> None:
-    """Refuse a function that does not return one number, or not a mean over rows, by the losses of two rows.
+    """Refuse a function that does not return one number, or not a mean over rows (nodes, m, ...), by losses of some.
 
     Also one that is random, or that JAX cannot trace.
     """
-    batches = [jax.tree.map(lambda a, part=part: a[part], rows) for part in (slice(1), slice(1, 2), slice(2), slice(2))]
-    for x in (start, *(start + np.random.default_rng(0).normal(scale=s, size=start.shape) for s in (0.1, 1.0))):
-        with jax.default_matmul_precision("highest"):  # a GPU's usual one differs between one row and two
-            found = [jnp.asarray(function(unflatten(jnp.asarray(x)), batch)) for batch in batches]
-        shape = next((value.shape for value in found if value.shape), ())
-        require(not shape, f"the loss of a batch has shape {shape}: return one number")
-        one, other, both, again = map(float, found)
-        mean, tolerance = (one + other) / 2, 1e-4 * max(abs(one), abs(other)) + 1e-6
-        require(
-            not math.isfinite(both + again) or abs(again - both) <= tolerance,
-            f"the loss of the same two rows is {both:.6g} and then {again:.6g}, so it is random: leave dropout out, "
-            "and give other random numbers as part of the rows",
-        )
-        require(
-            not math.isfinite(mean) or abs(both - mean) <= tolerance,
-            f"the loss of two rows is {both:.6g}, and the mean of the losses of each alone {mean:.6g}: return the mean "
-            "over the rows of a batch, not their sum; batch normalisation and dropout give no such mean",
-        )
+    rows = _some(rows)
+    count = len(jax.tree.leaves(rows)[0])
+    parts = [*(slice(k, k + 1) for k in range(count)), slice(None), slice(None)]
+    batches = [jax.tree.map(lambda a, part=part: a[part], rows) for part in parts]
+
+    def value(x: Any, batch: Any) -> jax.Array:
+        return jnp.asarray(function(unflatten(jnp.asarray(x)), batch))
+
+    def precisely(act: Callable[[], Any]) -> Any:
+        with jax.default_matmul_precision("highest"):  # a GPU's usual one differs between one row and more
+            try:
+                with jax.enable_x64(True):  # where small differences of large numbers are no errors of rounding
+                    return act()
+            except Exception:  # of a function that needs 32 bits
+                return act()
+
+    rng = np.random.default_rng(0)
+    points = [start, *(start + rng.normal(scale=s, size=start.shape) for s in (0.1, 1.0))]
+    at_points = precisely(lambda: [[value(x, batch) for batch in batches] for x in points])
+    shape = next((one.shape for one in at_points[0] if one.shape), ())
+    require(not shape, f"the loss of a batch has shape {shape}: return one number")
+    is_coarse, failure = False, None
     try:
-        jax.eval_shape(lambda x, batch: function(unflatten(x), batch), jnp.asarray(start), batches[-1])
-    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
+        traced = precisely(lambda: jax.make_jaxpr(value)(start, batches[-1]))
+        is_coarse = re.search(r"\bb?f(16|8)", str(traced)) is not None
+    except Exception as error:  # of dropout, say, whose reason is another
+        failure = error
+    for found in at_points:
+        *alone, together, again = map(float, found)
+        mean = sum(alone) / count
+        if not math.isfinite(mean + together + again):
+            continue
+        tolerance = (0.02 if is_coarse else 1e-4) * max(map(abs, alone)) + 1e-6
+        require(
+            abs(again - together) <= tolerance,
+            f"the loss of the same {count} rows is {together:.6g} and then {again:.6g}, so it is random: leave dropout "
+            "out, and give other random numbers as part of the rows",
+        )
+        require(
+            abs(together - mean) <= tolerance,
+            f"the loss of {count} rows is {together:.6g}, and the mean of the losses of each alone {mean:.6g}: return "
+            "the mean over the rows of a batch, not their sum; batch normalisation and dropout give no such mean, nor "
+            "do weights that are divided by their sum in the batch",
+        )
+    if isinstance(failure, jax.errors.JAXTypeError | jax.errors.JAXIndexError):
+        reason = str(failure).partition("\n")[0].rstrip(".")
         raise ValueError(
             f"JAX cannot trace the loss ({reason}): use jax.numpy instead of numpy, and jnp.where for if"
         ) from None
+    if failure is not None:
+        raise failure
+
+
+def _some(rows: Any) -> Any:
+    """Up to 16 of all rows (nodes, m, ...): four from everywhere, and of each array some with different values.
+
+    So a label that few rows have is among them.
+    """
+    flat = jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:]), rows)
+    count = len(jax.tree.leaves(flat)[0])
+    step = -(-count // 100_000)  # sorting more rows would take long
+    different = []
+    for a in jax.tree.leaves(flat):
+        few = a[::step].reshape(len(a[::step]), math.prod(a.shape[1:]))[:, :16].real.astype(float)
+        _, firsts = np.unique(few @ np.arange(1, few.shape[1] + 1), return_index=True)
+        different.append(step * firsts)
+    chosen = np.linspace(0, count - 1, 4).astype(int).tolist()
+    for firsts in sorted(different, key=len):  # labels before features
+        chosen += firsts[np.linspace(0, len(firsts) - 1, 6).astype(int)].tolist()
+    places = list(dict.fromkeys([*chosen, *range(min(count, 16))]))[:16]  # as many each time: JAX compiles by shapes
+    return jax.tree.map(lambda a: a[places], flat)

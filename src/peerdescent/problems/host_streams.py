@@ -166,7 +166,7 @@ def stream(
     held = jax.tree.unflatten(
         form.structure, [np.array(a[: nodes * m]).reshape(nodes, m, *a.shape[1:]) for a in arrays]
     )
-    check_mean(function, unflatten, start, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[[0, -1]], held))
+    check_mean(function, unflatten, start, held)
     return Problem(
         name=name or str(getattr(function, "__name__", "stream")),
         oracle=Fed(Averaged(function, unflatten).now(), form),
