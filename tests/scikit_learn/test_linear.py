@@ -10,7 +10,8 @@ import pytest
 import sklearn
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
@@ -49,6 +50,58 @@ def test_it_regresses_as_ridge_regression():
     assert np.corrcoef(own.predict(rows), other.predict(rows))[0, 1] > 0.995
 
 
+FEATURES = np.random.default_rng(0).normal(size=(400, 3))
+SUM = FEATURES.sum(axis=1)
+FAR = r"the fit has a loss of .*, and .* is possible: give more epochs, another step_size or method, or scale=True"
+
+
+@pytest.mark.parametrize("size", [1e3, 1e6])
+@pytest.mark.parametrize(("kind", "y"), [(DecentralizedRegressor, SUM), (DecentralizedClassifier, SUM > 0)])
+def test_a_fit_far_from_the_optimum_says_so(kind, y, size):
+    """Stochastic gradients get nowhere on features of such sizes: R^2 is 0.3."""
+    rows = FEATURES * [1, 1 / size, size]
+    with pytest.warns(ConvergenceWarning, match=FAR):
+        assert kind(random_state=0, scale=False).fit(rows, y).score(rows, y) < 0.7
+    with pytest.warns(ConvergenceWarning, match=FAR):
+        kind(random_state=0, scale=False).fit(sparse.csr_array(rows), y)
+    assert kind(random_state=0).fit(rows, y).score(rows, y) > 0.95, "and does not warn: warnings are errors here"
+
+
+def test_predicting_the_frequent_class_is_not_converged():
+    """The loss of constant predictions is far below that of the first parameters."""
+    with pytest.warns(ConvergenceWarning, match="that of constant predictions 0.0"):
+        DecentralizedClassifier(random_state=0, step_size=1e-3).fit(FEATURES, FEATURES[:, 0] > 2.3)
+    DecentralizedClassifier(random_state=0).fit(FEATURES, FEATURES[:, 0] > 2.3)
+
+
+QUIET = {
+    "noise": (FEATURES, np.random.default_rng(1).normal(size=400), {}),
+    "an offset": (FEATURES, 1000 + SUM, {"scale": False}),
+    "a constant": (FEATURES, np.full(400, 5.0), {"scale": False}),
+    "no intercept": (FEATURES, SUM, {"fit_intercept": False}),
+    "no errors": (FEATURES, SUM, {"strength": 0}),
+    "diabetes": (*load_diabetes(return_X_y=True), {}),
+    "wine": (*load_wine(return_X_y=True), {}),
+}
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_other_fits_are_quiet(name):
+    rows, targets, options = QUIET[name]
+    kind = DecentralizedClassifier if name == "wine" else DecentralizedRegressor
+    assert kind(random_state=0, **options).fit(rows, targets).score(rows, targets) > (0 if name == "noise" else -1)
+
+
+def test_the_coefficients_of_nearly_equal_features_may_be_far_off():
+    """As the documentation says: predictions are right, so nothing is said."""
+    noise = np.random.default_rng(0).normal(size=(400, 2))
+    rows = np.column_stack([FEATURES[:, 0], FEATURES[:, 0] + 1e-2 * noise[:, 0], FEATURES[:, 2]])
+    targets = rows @ [5, -5, 1.0] + 1e-2 * noise[:, 1]
+    own = DecentralizedRegressor(random_state=0, strength=0).fit(rows, targets)
+    assert own.score(rows, targets) > 0.99
+    assert abs(own.coef_[0]) < 1
+
+
 @pytest.mark.parametrize("labels", [Y, np.array(["no", "yes"])[(Y == 1).astype(int)]])
 def test_the_model_is_that_of_the_run(labels):
     """Scores of rows as given are scores of scaled rows by the parameters that the run has found."""
@@ -67,10 +120,12 @@ def test_the_model_is_that_of_the_run(labels):
 
 
 def test_without_scale_and_intercept():
-    own = DecentralizedClassifier(scale=False, fit_intercept=False, **FEW).fit(X, Y)
+    with pytest.warns(ConvergenceWarning, match=FAR):
+        own = DecentralizedClassifier(scale=False, fit_intercept=False, **FEW).fit(X, Y)
     assert_close(own.coef_.T, own.trace_.x_mean.reshape(-1, 3)[:4].astype(float))
     assert not own.intercept_.any()
-    same = DecentralizedClassifier(scale=False, fit_intercept=False, **FEW).fit(sparse.csr_array(X), Y)
+    with pytest.warns(ConvergenceWarning, match=FAR):
+        same = DecentralizedClassifier(scale=False, fit_intercept=False, **FEW).fit(sparse.csr_array(X), Y)
     assert_close(same.coef_, own.coef_)
     regressor = DecentralizedRegressor(fit_intercept=False, **FEW).fit(X, 5 + X[:, 0])
     assert regressor.intercept_ == 0
