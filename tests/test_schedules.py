@@ -231,7 +231,7 @@ class last(Schedule):
         last((function(scaled),)),
         last((1.0, 2 * warmup(2, function(optax.join_schedules([scaled], []))))),
     ],
-    ids=str,
+    ids=["inside", "twice inside", "in a tuple", "of optax, in a tuple"],
 )
 def test_what_a_function_inside_of_a_schedule_reads_now_counts(schedule, monkeypatch):
     problem = small_logistic()
