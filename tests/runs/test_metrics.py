@@ -288,6 +288,8 @@ def test_a_data_set_is_features_and_labels():
     assert one.tolist() == other.tolist()
     with pytest.raises(ValueError, match="labels beside a data set"):
         peer.accuracy(linear, data, SIGNS)
+    with pytest.raises(ValueError, match="write name='unseen' if it is a name"):
+        peer.accuracy(linear, data, "unseen")
 
 
 def test_rows_with_other_columns_name_the_metric():

@@ -195,7 +195,8 @@ def accuracy(
     """
     require(callable(predict), f"{predict!r} predicts nothing: give a function of (params, features)")
     if isinstance(features, Dataset):
-        require(labels is None, "labels beside a data set, which has its own: leave them out")
+        remedy = f"write name={labels!r} if it is a name" if isinstance(labels, str) else "leave them out"
+        require(labels is None, f"labels beside a data set, which has its own: {remedy}")
         features, labels = features.features, features.labels
     if hasattr(features, "toarray"):
         size = features.dtype.itemsize * math.prod(features.shape)
