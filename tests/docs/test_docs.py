@@ -29,6 +29,7 @@ from peerdescent.cli import main as cli
 from peerdescent.datasets.partitions import PARTITIONS
 from peerdescent.engines import ENGINES
 from peerdescent.runs.metrics import METRICS
+from small import alike
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -44,6 +45,9 @@ LONG_RUNS = [
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 FENCE = re.compile(r"(?:<!-- skip: (?P<reason>.+?) -->\n+)?^```(?P<kind>\S+)\n(?P<text>.*?)^```$", re.M | re.S)
 LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+
+
+ALIKE = doctest.register_optionflag("ALIKE")
 
 
 class Block(NamedTuple):
@@ -94,6 +98,13 @@ def quickly():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+class Checker(doctest.OutputChecker):
+    """With `# doctest: +ALIKE` the last digits of numbers may differ, as they do between processors."""
+
+    def check_output(self, want, got, flags):
+        return super().check_output(want, got, flags) or bool(flags & ALIKE and alike(want, got, rtol=0.1))
+
+
 def run(page: Path) -> None:
     """Run the Python blocks of a page, here. `make gallery` does so for its figures."""
     names = {"__name__": page.stem}
@@ -102,7 +113,7 @@ def run(page: Path) -> None:
             test = doctest.DocTestParser().get_doctest(block.text, names, named(page), str(page), block.line)
             test.globs = names  # the parser made a copy, and later blocks use what this one defines
             told: list[str] = []
-            doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=told.append, clear_globs=False)
+            doctest.DocTestRunner(Checker(), optionflags=doctest.ELLIPSIS).run(test, out=told.append, clear_globs=False)
             assert not told, "".join(told)
         else:
             exec(compile("\n" * block.line + block.text, str(page), "exec", dont_inherit=True), names)

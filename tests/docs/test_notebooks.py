@@ -10,13 +10,13 @@ import re
 from pathlib import Path
 
 import nbformat
-import numpy as np
 import pytest
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 
+from small import alike
+
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples/notebooks").glob("*.ipynb"))
-NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]\d+)?")
 FORGET = "for _name in [n for n in globals() if n not in _kept and not n.startswith('_')]: del globals()[_name]"
 LARGEST = 600_000
 """Bytes of a notebook with its outputs."""
@@ -86,14 +86,6 @@ def outputs(cell):
     shown = [each["data"] for each in cell["outputs"] if "data" in each]
     shown = [data for data in shown if any(data.values())]  # a progress bar leaves an empty one
     return [printed, *(f"{sorted(data)} {data.get('text/plain')}" for data in shown)]
-
-
-def alike(stored, found):
-    """Whether texts are the same but for the last digits of numbers, which differ between processors."""
-    if NUMBER.sub("#", stored) != NUMBER.sub("#", found):
-        return False
-    left, right = ([float(n.replace(",", "")) for n in NUMBER.findall(text)] for text in (stored, found))
-    return bool(np.allclose(left, right, rtol=0.02, atol=1e-6))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
