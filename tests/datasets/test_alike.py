@@ -1,9 +1,12 @@
 """Rows that are loaded like others: by the columns, ranges and classes of those, whatever they have themselves."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_array
+from sklearn.datasets import load_digits
 
 import peerdescent as peer
 from peerdescent.datasets import load
@@ -85,3 +88,59 @@ def test_what_is_no_data_set_is_refused():
         load(FRAME, target="kind", like=3)
     with pytest.raises(ValueError, match=r"data has 1 features, and train 5: give the same"):
         load(([[1.0]], ["cat"]), like=TRAIN)
+
+
+def written(path, text):
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PEERDESCENT_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_a_file_counts_features_as_the_others_do(folder):
+    """A file in which the first feature does not occur may count from 0 or 1."""
+    zero = load(written(folder / "zero", "1 0:1 2:1\n-1 1:1\n"), normalise=False)
+    one = load(written(folder / "one", "1 1:1 3:1\n-1 2:1\n"), normalise=False)
+    assert (zero.features != one.features).sum() == 0
+    assert zero.notes[0] == "features are counted from 0 in the file"
+    assert not any("counted" in note for note in one.notes)
+    part = written(folder / "part", "1 1:5 2:7\n")
+    for _ in range(2):  # the second time from the cache
+        assert load(part, like=zero).features.toarray().tolist() == [[0, 5, 7]]
+        assert load(part, like=one).features.toarray().tolist() == [[5, 7, 0]]
+    assert load(part, like=load(part, like=zero)).features.toarray().tolist() == [[0, 5, 7]]
+    none = written(folder / "none", "1\n-1\n")
+    assert load(none, like=zero).features.toarray().tolist() == [[0, 0, 0]] * 2
+    with pytest.raises(ValueError, match=r"zero has a feature 0, and one counts from 1: .*load_svmlight_file"):
+        load(folder / "zero", like=one)
+
+
+def test_a_file_that_may_count_from_0_or_1_is_refused_where_the_others_do_not_say(folder):
+    memory = load((csr_array(np.eye(3)), [1, -1, 1]), normalise=False, name="memory")
+    for text, found in (("1 0:5\n", [5, 0, 0]), ("1 3:5\n", [0, 0, 5])):
+        assert load(written(folder / "some", text), like=memory).features.toarray().tolist() == [found]
+    with pytest.raises(ValueError, match=r"some may count features from 0 or 1, and memory is no such file: .*zero_b"):
+        load(written(folder / "some", "1 1:5\n"), like=memory)
+
+
+def test_how_others_were_read_is_kept(folder):
+    rows, labels = FRAME[["age", "flat"]].to_numpy(), [1, 0, 0, 1]
+    for options in ({"normalise": True}, {"normalise": False}, {"scale": True}):
+        train = load((rows, labels), **options)
+        for other in (train, replace(train, labels=-train.labels), replace(train, name="other")[1:]):
+            assert load((rows, labels), like=other).features.tolist() == train.features.tolist()
+    changed = replace(train, features=2 * train.features)
+    for other in (changed, changed[:2]):
+        with pytest.raises(ValueError, match=r"features of data are others than load gave, .*: give like= what load"):
+            load((rows, labels), like=other)
+
+
+@pytest.mark.parametrize("options", [{}, {"normalise": False}, {"scale": True}])
+def test_rows_like_those_of_a_named_set_are_divided_by_its_unit(options):
+    raw, digits = load_digits(), load("digits", **options)
+    same = load((raw.data[:5], raw.target[:5]), like=digits)
+    assert same.features.tolist() == digits.features[:5].tolist()

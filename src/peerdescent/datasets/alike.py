@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from peerdescent.datasets.labelling import Labels, Raw, labelled, values_of
-from peerdescent.datasets.tables import Table, some
+from peerdescent.datasets.tables import Table, shifted, some
 from peerdescent.errors import require
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 def arranged(table: Table, like: Dataset, name: str) -> Table:
     """The table with the columns of another data set, in its order; texts that do not occur have columns of zeros."""
+    table = _counted(table, like, name)
     features, wanted = table.features, like.columns
     if not (table.columns and wanted):
         if hasattr(features, "tocsr") and features.shape[1] < like.dimension:  # a file does not show empty columns
@@ -37,6 +38,25 @@ def arranged(table: Table, like: Dataset, name: str) -> Table:
     found = np.zeros((features.shape[0], len(wanted)), features.dtype)
     found[:, [wanted.index(column) for column in table.columns]] = features
     return table._replace(features=found, columns=wanted)
+
+
+def _counted(table: Table, like: Dataset, name: str) -> Table:
+    """The table, with features that are counted from the same number as in the file of another data set."""
+    if table.first is None:
+        return table
+    wanted = like.reading.first if like.reading else None
+    remedy = f"pass what sklearn.datasets.load_svmlight_file gives with zero_based= and n_features={like.dimension}"
+    require(
+        (table.first, wanted) != (0, 1),
+        f"{name} has a feature 0, and {like.name} counts from 1: if that has only no entry in its feature 0, load both "
+        f"again, and {remedy}",
+    )
+    require(
+        wanted is not None or table.first == 0 or table.features.shape[1] >= like.dimension,
+        f"{name} may count features from 0 or 1, and {like.name} is no such file: {remedy}",
+    )
+    wanted = table.first if wanted is None else wanted
+    return table._replace(features=shifted(table.features, table.first - wanted), first=wanted)
 
 
 def relabelled(raw: Raw, like: Dataset, name: str) -> Labels:

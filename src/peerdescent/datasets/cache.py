@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 
 from peerdescent.datasets.tables import Table
 
-PARSER_VERSION = 4
+PARSER_VERSION = 5
 
 
 def cache_folder() -> Path:
@@ -58,7 +58,8 @@ def _read(file: Path) -> Table:
         else:
             features = csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=parts["shape"])
         columns, encoded = (tuple(parts[name].tolist()) for name in ("columns", "encoded"))
-        return Table(features, parts["labels"], columns, encoded, parts.get("groups"))
+        first = int(parts["first"]) if "first" in parts else None
+        return Table(features, parts["labels"], columns, encoded, parts.get("groups"), first=first)
 
 
 def _write(file: Path, table: Table) -> None:
@@ -70,6 +71,8 @@ def _write(file: Path, table: Table) -> None:
     }
     if table.groups is not None:
         parts["groups"] = table.groups
+    if table.first is not None:
+        parts["first"] = np.array(table.first)
     if isinstance(features, np.ndarray):
         parts["features"] = features
     else:

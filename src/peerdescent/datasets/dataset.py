@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -79,6 +79,21 @@ def rounded(
     return found
 
 
+class Reading(NamedTuple):
+    """How `load` made features of the numbers in its source, so that `like=` can do the same with other rows."""
+
+    normalised: bool = False
+    """Whether rows were scaled to norm 1."""
+    ranges: tuple[NDArray[Any], NDArray[Any]] | None = None
+    """What was subtracted from each column and what it was divided by, (p,) each, if columns were scaled."""
+    unit: float = 1.0
+    """What all features were divided by, as those of a named set."""
+    first: int | None = None
+    """The number of the first feature in a LIBSVM file, 0 or 1."""
+    changed: bool = False
+    """Whether the features are others by now, as by `dataclasses.replace`."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """A data set: features and labels.
@@ -117,8 +132,8 @@ class Dataset:
     """Columns that are no features but say whose row it is, by name: `partition(by="hospital")` divides by them."""
     notes: tuple[str, ...] = ()
     """What `load` did to your texts, labels and rows, a sentence each."""
-    ranges: tuple[NDArray[Any], NDArray[Any]] | None = None
-    """What was subtracted from each column and what it was divided by, (p,) each, if columns were scaled."""
+    reading: Reading | None = None
+    """How `load` read the rows, for `like=`; None for a set that was made of arrays."""
     index: pd.Index[Any] | None = None
     """The index of the frame, if it comes from one; None for 0, 1, 2, ... A Series of groups must have the same."""
     told_of: tuple[Any, Any] | None = None
@@ -128,6 +143,11 @@ class Dataset:
     def facts(self) -> dict[str, Any]:
         """What defines the rows, by name: where they come from, or their checksum."""
         return self.about or {"rows": checksum(*_arrays(self.features), self.labels)}
+
+    @property
+    def ranges(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """What was subtracted from each column and what it was divided by, (p,) each, if columns were scaled."""
+        return self.reading.ranges if self.reading else None
 
     def __post_init__(self) -> None:
         """Convert to float32 and int64, and refuse shapes and values that no method could use."""
@@ -159,6 +179,8 @@ class Dataset:
         of, given = self.told_of, (self.features, self.labels)
         if of is not None and any(one is not other for one, other in zip(of, given, strict=True)):
             object.__setattr__(self, "about", {})
+            if self.reading and of[0] is not self.features:
+                object.__setattr__(self, "reading", self.reading._replace(changed=True))
         if self.about:
             for array in (*_arrays(features), labels):
                 array.flags.writeable = False

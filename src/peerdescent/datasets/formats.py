@@ -72,15 +72,21 @@ def read_set(known: NamedSet, paths: Sequence[Path]) -> Table:
 def read_libsvm(paths: Sequence[Path], features: int | None = None) -> Table:
     """Read LIBSVM text, the rows of several files one after the other.
 
-    `features` is the number of columns: it cannot be read from a file whose last columns are all zero.
+    `features` is the number of columns: it cannot be read from a file whose last columns are all zero. Features are
+    taken to be counted from 1, unless there is a feature 0.
     """
     with _reading(
         " and ".join(map(str, paths)), "LIBSVM text (label index:value ...); other formats need the suffix .csv or .npz"
     ):
         for path in paths:
             _require_fits(path, b":\n")
-        parts = load_svmlight_files([str(path) for path in paths], n_features=features)
-        return Table(csr_array(vstack(parts[0::2], format="csr")), np.concatenate(parts[1::2]))
+        parts = load_svmlight_files([str(path) for path in paths], zero_based=True)
+        rows = csr_array(vstack(parts[0::2], format="csr"))
+        first = min(int(rows.indices.min()), 1) if rows.nnz else None
+        rows = tables.shifted(rows, -(first or 0))
+        if features is not None and rows.shape[1] < features:
+            rows.resize((rows.shape[0], features))
+        return Table(rows, np.concatenate(parts[1::2]), first=first)
 
 
 def read_csv(path: Path, options: TableOptions = TableOptions()) -> Table:  # noqa: B008  # it cannot change

@@ -24,7 +24,7 @@ from sklearn.utils.sparsefuncs import inplace_column_scale
 from peerdescent.datasets import formats, in_memory
 from peerdescent.datasets.alike import arranged, relabelled
 from peerdescent.datasets.cache import cache_folder, cached, fingerprint
-from peerdescent.datasets.dataset import SHOWN, Dataset, Features, Kind, rounded, shown, stored_values
+from peerdescent.datasets.dataset import SHOWN, Dataset, Features, Kind, Reading, rounded, shown, stored_values
 from peerdescent.datasets.formats import TableOptions
 from peerdescent.datasets.labelling import labelled
 from peerdescent.datasets.partitions import generator
@@ -98,7 +98,8 @@ def load(
         groups: A column that says whose row it is, such as the hospital, or its values; it is no feature, and
             `partition(by="hospital")` makes a node of each value.
         like: A data set to load these rows like, as rows to test on like those to train on: `scale`, `normalise` and
-            labels are done as there, with its ranges, columns and classes. What it has not is refused.
+            labels are done as there, with its ranges, columns and classes. What it has not is refused. Rows like those
+            of a named set are as in its source, and are divided by its unit, such as pixels by 255.
         name: What to call data in memory.
 
     Returns:
@@ -113,11 +114,18 @@ def load(
     >>> load(([[1.5, 3.0]], ["yes"]), like=train).features
     array([[0.5, 0.5]], dtype=float32)
     """
+    reading = Reading()
     if like is not None:
         require(isinstance(like, Dataset), f"like={like!r} is no data set: give what load returned")
         for option, value in (("normalise", normalise), ("scale", scale), ("labels", labels), ("positive", positive)):
             require(value is None, f"{option}={value!r} has no meaning with like=, whose own is taken: leave it out")
-        normalise, scale = like.about.get("normalised", False), like.ranges is not None
+        reading = like.reading or reading
+        require(
+            not reading.changed,
+            f"features of {like.name} are others than load gave, so what to do to rows like them is unknown: give "
+            "like= what load returned",
+        )
+        normalise, scale = reading.normalised, reading.ranges is not None
     rng, rows = generator(seed), rows if rows is None else whole("rows", rows, least=1)
     column = groups if isinstance(groups, str | int) else None
     options = TableOptions(target, header, index, column)
@@ -135,10 +143,11 @@ def load(
     is_scaled = scale if scale is not None else known is not None and known.scale
     precise = is_scaled and not np.can_cast(features.dtype, np.float32)
     features = features.astype(np.float64) if precise else rounded(features, name, table.columns)
-    features, holes = _filled(features, known.unit if known else 1.0, name, table)
+    unit = known.unit if known and like is None else reading.unit
+    features, holes = _filled(features, unit, name, table)
     ranges = None
     if is_scaled:
-        features, ranges = _min_max(features, name, like)
+        features, ranges = _min_max(features, name, reading.ranges)
         features = features.astype(np.float32, copy=False)
     if like is None:
         mapped, classes = labelled(table.labels, name, labels, positive, known.positive if known else ())
@@ -153,7 +162,8 @@ def load(
     normalise = not is_own or bool(classes) if normalise is None else normalise
     checksum = Dataset(features, mapped, name).facts["rows"]
     about: dict[str, Any] = {"data": checksum, "scaled": is_scaled, "normalised": normalise}
-    notes = [*holes, *_notes(table.encoded, mapped, classes)] if is_own else []
+    counted = ["features are counted from 0 in the file"] if table.first == 0 else []
+    notes = [*holes, *counted, *_notes(table.encoded, mapped, classes)] if is_own else []
     if is_own and normalise:
         notes.append("rows were scaled to norm 1; normalise=False keeps them")
     if is_own and scale is None:
@@ -168,7 +178,8 @@ def load(
         owners = {called: values[kept] for called, values in owners.items()}
     if normalise:
         features = _normalised(features)
-    return Dataset(features, mapped, name, about, classes, table.columns, owners, tuple(notes), ranges, row_index)
+    read = Reading(normalise, ranges, unit, table.first)
+    return Dataset(features, mapped, name, about, classes, table.columns, owners, tuple(notes), read, row_index)
 
 
 def _planted(source: Any) -> re.Match[str] | None:
@@ -349,13 +360,14 @@ def _normalised(features: Features) -> Features:
     return normalize(rows, copy=False)
 
 
-def _min_max(features: Features, name: str, like: Dataset | None) -> tuple[Features, tuple[NDArray[Any], NDArray[Any]]]:
+def _min_max(
+    features: Features, name: str, ranges: tuple[NDArray[Any], NDArray[Any]] | None
+) -> tuple[Features, tuple[NDArray[Any], NDArray[Any]]]:
     """Every column in [0, 1] by its range, or scaled as those of another data set were; and what it was scaled by."""
     rows: Any = features  # one of two kinds, which are scaled alike
     is_dense = isinstance(features, np.ndarray)
-    if like is not None:
-        assert like.ranges is not None
-        low, size = like.ranges
+    if ranges is not None:
+        low, size = ranges
     else:
         low = rows.min(axis=0) if is_dense else rows.min(axis=0).toarray().ravel()
     if is_dense:
@@ -369,7 +381,7 @@ def _min_max(features: Features, name: str, like: Dataset | None) -> tuple[Featu
             f"{0 if filled is None else low[filled]:g}: pass scale=False, or load a dense copy",
         )
         rows.data -= low[rows.indices]
-    if like is None:
+    if ranges is None:
         size = MaxAbsScaler().fit(rows).scale_
     if is_dense:
         rows /= size

@@ -41,6 +41,8 @@ class Table(NamedTuple):
     """Whose row it is."""
     row_index: pd.Index[Any] | None = None
     """The names of the rows; None for 0, 1, 2, ..."""
+    first: int | None = None
+    """The number of the first feature in a LIBSVM file: 0 or 1, whichever fits."""
 
 
 def table(
@@ -115,6 +117,12 @@ def whose(values: Any, column: str, index: pd.Index[Any] | None = None) -> NDArr
     count = int(owners.isna().sum())
     require(count == 0, f"{column} is missing in {count:,} rows: fill it in, or leave them out")
     return owners.to_numpy() if pd.api.types.is_numeric_dtype(owners) else owners.astype(str).to_numpy(str)
+
+
+def shifted(features: csr_array, by: int) -> csr_array:
+    """The same columns, with others numbers: those that are `by` larger."""
+    rows, width = features.shape
+    return csr_array((features.data, features.indices + by, features.indptr), shape=(rows, width + by))
 
 
 def encode(
