@@ -113,6 +113,8 @@ def test_a_file_counts_features_as_the_others_do(folder):
         assert load(part, like=zero).features.toarray().tolist() == [[0, 5, 7]]
         assert load(part, like=one).features.toarray().tolist() == [[5, 7, 0]]
     assert load(part, like=load(part, like=zero)).features.toarray().tolist() == [[0, 5, 7]]
+    memory = load((csr_array(np.eye(3)), [1, -1, 1]), like=zero)
+    assert load(part, like=memory).features.toarray().tolist() == [[0, 5, 7]]
     none = written(folder / "none", "1\n-1\n")
     assert load(none, like=zero).features.toarray().tolist() == [[0, 0, 0]] * 2
     with pytest.raises(ValueError, match=r"zero has a feature 0, and one counts from 1: .*load_svmlight_file"):

@@ -178,7 +178,7 @@ def load(
         owners = {called: values[kept] for called, values in owners.items()}
     if normalise:
         features = _normalised(features)
-    read = Reading(normalise, ranges, unit, table.first)
+    read = Reading(normalise, ranges, unit, reading.first if table.first is None else table.first)
     return Dataset(features, mapped, name, about, classes, table.columns, owners, tuple(notes), read, row_index)
 
 
