@@ -74,6 +74,20 @@ def test_predicting_the_frequent_class_is_not_converged():
     DecentralizedClassifier(random_state=0).fit(FEATURES, FEATURES[:, 0] > 2.3)
 
 
+def test_without_an_intercept_a_constant_is_no_fit():
+    """Predictions that are nearly constant have a loss far below that of 0, and say nothing."""
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.normal(2000, 5, 400), rng.normal(50, 10, 400)])
+    with pytest.warns(ConvergenceWarning, match="the fit has a loss of"):
+        far = DecentralizedRegressor(random_state=0, strength=0, fit_intercept=False).fit(rows, rows @ [0.01, 0.5])
+    assert far.score(rows, rows @ [0.01, 0.5]) < 0.5
+
+
+def test_weights_by_position_are_no_groups():
+    with pytest.raises(TypeError, match="positional"):
+        DecentralizedClassifier(**FEW).fit(X, Y, np.ones(len(X)))
+
+
 QUIET = {
     "noise": (FEATURES, np.random.default_rng(1).normal(size=400), {}),
     "an offset": (FEATURES, 1000 + SUM, {"scale": False}),

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
+from peerdescent.datasets.described import Described
 from peerdescent.datasets.tables import some, whose
 from peerdescent.digests import checksum
 from peerdescent.display import bars, card, facts
@@ -83,6 +84,11 @@ class Partition:
                 f"node {node} has row numbers {part.min()}..{part.max()}: they must lie in 0..{rows - 1}",
             )
         object.__setattr__(self, "indices", tuple(part.astype(np.int64) for part in self.indices))
+
+    @property
+    def described(self) -> Described:
+        """What its rows are, without the rows."""
+        return Described.of(self.dataset)
 
     def __repr__(self) -> str:
         low, high = self.sizes.min(), self.sizes.max()

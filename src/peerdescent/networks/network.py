@@ -54,6 +54,8 @@ class Network:
               edges into i), and `push` has B, whose columns do, b_ij = 1 / (1 + edges out of j);
             - None: "equal" for directed and for complete graphs, "metropolis" for random graphs, else "lazy". The first
               and the last are the paper's.
+        nodes: The labels of the graph's nodes in the order of their numbers, such as `partition.names`; those of a
+            problem with names, such as hospitals, must be in its order.
         faults: What goes wrong, such as `[peer.faults.drop(0.1)]`; see `peer.faults`.
         rounds: How many rounds of communication a `mix` has.
         accelerate: Whether these rounds are combined with Chebyshev's weights: z_{k+1} = (1 + c) W z_k - c z_{k-1},
@@ -69,6 +71,7 @@ class Network:
         graph: The random graph, else None.
         rounds: The rounds of a `mix`.
         momentum: The number c of accelerated rounds, else 0.
+        names: What the graph calls its nodes; empty if these are numbers from 0 on, or a matrix.
 
     >>> from peerdescent import topology
     >>> Network(topology.exponential(20))
@@ -90,29 +93,32 @@ class Network:
     graph: RandomGraph | None
     rounds: int
     momentum: float
+    names: tuple[Any, ...]
 
     def __init__(
         self,
         graph: Any,
         weights: str | None = None,
         *,
+        nodes: Sequence[Any] | None = None,
         faults: Iterable[Fault] = (),
         rounds: int = 1,
         accelerate: bool = False,
     ) -> None:
-        random, pushed = None, None
+        random, pushed, names = None, None, ()
         if isinstance(graph, RandomGraph):
             check_fields(graph, "random graph")
             random = weighing.ruled(graph, weights)
-            names, rules, matrices = (graph.name,), (random.rule,), (weighing.mean(random),)
+            titles, rules, matrices = (graph.name,), (random.rule,), (weighing.mean(random),)
         else:
             graphs = weighing.sequence(graph)
-            nodes = next((weighing.order(g) for g in graphs if isinstance(g, nx.Graph)), [])
+            order = next((weighing.order(g, nodes) for g in graphs if isinstance(g, nx.Graph)), [])
+            names = () if order == list(range(len(order))) else tuple(order)
             built = [
-                weighing.weigh(g, nodes, weights) if isinstance(g, nx.Graph) else weighing.given(g, weights)
+                weighing.weigh(g, order, weights) if isinstance(g, nx.Graph) else weighing.given(g, weights)
                 for g in graphs
             ]
-            names, rules, matrices = zip(*built, strict=True)
+            titles, rules, matrices = zip(*built, strict=True)
             if "push-pull" in rules:
                 require(len(graphs) == 1, "push-pull weights of a sequence: give one graph")
                 pushed = weighing.pushed(matrices[0])
@@ -121,13 +127,13 @@ class Network:
         if pushed is None:
             weighing.check_contraction(matrices)
         else:
-            weighing.check_strongly_connected(matrices[0], names[0])
+            weighing.check_strongly_connected(matrices[0], titles[0])
         for W in (*matrices, *([] if pushed is None else [pushed])):
             for part in (W.data, W.indices, W.indptr):
                 part.flags.writeable = False
         self.__dict__.update(
             n=sizes[0],
-            name=names[0] if len(set(names)) == 1 else "sequence",
+            name=titles[0] if len(set(titles)) == 1 else "sequence",
             rule=rules[0] if len(set(rules)) == 1 else "mixed",
             matrices=matrices,
             pushed=pushed,
@@ -135,6 +141,7 @@ class Network:
             _faults=(),
             rounds=whole("rounds", rounds, 1),
             momentum=0.0,
+            names=names,
         )
         if accelerate:
             require(self.rounds > 1, f"accelerate=True with rounds = {self.rounds}: give two rounds or more")

@@ -84,8 +84,15 @@ def sequence(graph: Any) -> list[Any]:
     return list(graph)
 
 
-def order(graph: nx.Graph) -> list[Any]:
-    """The node labels in the order of their numbers."""
+def order(graph: nx.Graph, nodes: Sequence[Any] | None) -> list[Any]:
+    """The node labels in the order of their numbers: that of `nodes`, if it is given."""
+    if nodes is not None:
+        same = set(nodes) == set(graph) and len(nodes) == len(graph)
+        some = ", ".join(map(repr, list(graph)[:10]))
+        require(
+            same, f"nodes = {list(nodes)[:10]}: must be the labels of all nodes of the graph, {some}, in some order"
+        )
+        return list(nodes)
     numbers = range(len(graph))
     return list(numbers) if set(graph) == set(numbers) else list(graph)
 

@@ -59,6 +59,8 @@ def pca(partition: Partition, components: int = 2, seed: int = 0) -> Problem:
         start=np.random.default_rng(whole("seed", seed, least=0)).normal(scale=0.1 / p**0.5, size=p * components),
         unflatten=Unflatten(jax.tree.structure(0), ((p, components),)),
         predict=projections,
+        names=partition.names,
+        described=partition.described,
         about=partition.facts,
     )
 

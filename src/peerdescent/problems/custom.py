@@ -129,6 +129,8 @@ def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str 
         start=start,
         unflatten=unflatten,
         parts=unflatten.sizes,
+        names=getattr(data, "names", ()),
+        described=getattr(data, "described", None),
         about=data.facts if hasattr(data, "facts") else {},
     )
 

@@ -134,6 +134,8 @@ def linear_model(
         sizes=sizes,
         unflatten=Unflatten(structure, tuple(shapes[: 1 + intercept])) if outputs or intercept else None,
         predict=scores,
+        names=partition.names,
+        described=partition.described,
         about={**partition.facts, **numbers, "regulariser": regulariser},
     )
 

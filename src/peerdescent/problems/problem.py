@@ -79,6 +79,10 @@ class Problem:
     """What a model predicts: a function of parameters and features; None if it has none.
 
     Parameters are as `unflatten` returns them, or x itself, as `trace.x_mean`. It is what `peer.accuracy` takes."""
+    names: tuple[Any, ...] = ()
+    """What the nodes are called, such as hospitals; empty if they have numbers only."""
+    described: Any = field(default=None, repr=False)
+    """What its rows are, such as columns and classes, if it is made of a partition; `peer.accuracy` asks it."""
     held: int | None = None
     streams: Any = field(default=None, repr=False)
     """For each node where its samples come from, if that is an iterator on the host; else None."""

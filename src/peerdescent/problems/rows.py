@@ -31,6 +31,14 @@ class Partition(Protocol):
         """The largest number of nonzeros in a row."""
 
     @property
+    def names(self) -> tuple[Any, ...]:
+        """What the nodes are called; empty if they have numbers only."""
+
+    @property
+    def described(self) -> Any:
+        """What the rows are, without the rows."""
+
+    @property
     def facts(self) -> dict[str, Any]:
         """What defines it, by name."""
 
@@ -66,6 +74,11 @@ def check_labels(kind: str, partition: Partition, needed: tuple[str, ...]) -> No
         f"labels of {partition.dataset.name} are {LABELS[found][0]}, and {kind} needs {wanted}: use "
         f"{LABELS[found][1]}, or load it with "
         + ("positive=, the classes that become +1" if needed[0] == "binary" else f"labels={needed[0]!r}"),
+    )
+    require(
+        found == needed[0] or needed[0] != "real" or set(map(str, classes)) == {"-1", "1"},
+        f"labels of {partition.dataset.name} are -1 and +1 for {' and '.join(map(repr, classes))}, and {kind} would "
+        f"fit -1 and +1: load it with labels='real', or use {LABELS['binary'][1]}",
     )
 
 

@@ -37,6 +37,7 @@ def check(method: Method, problem: Problem, network: Network) -> None:
         f"the problem has {problem.nodes} nodes and the network {network.n}: partition the data over {network.n}, "
         f"or build the network with {problem.nodes}",
     )
+    check_node_names(problem, network)
     require(
         problem.penalty is None or "prox" in outline(method).verbs,
         f"{method.name} takes no proximal steps, so it would leave out the non-smooth term of {problem.name}: use "
@@ -54,6 +55,24 @@ def check(method: Method, problem: Problem, network: Network) -> None:
             check_fields(operator, "compressor")
             check_messages(operator, problem.dimension)
     check_network(method, network)
+
+
+def check_node_names(problem: Problem, network: Network) -> None:
+    """Refuse a graph that names its nodes as the problem does in another order, or otherwise: they meet by number."""
+    mine, theirs = (tuple(map(str, names)) for names in (problem.names, network.names))
+    if not mine or not theirs or mine == theirs:
+        return
+    k = next(k for k in range(problem.nodes) if mine[k] != theirs[k])
+    differ = set(mine) != set(theirs) and all(isinstance(name, str) for name in (*problem.names, *network.names))
+    require(
+        not differ and set(mine) != set(theirs),
+        f"node {k} is {mine[k]} in the problem and {theirs[k]} in {network.name}: "
+        + (
+            "name the nodes of the graph like those of the partition, or number them from 0 on"
+            if differ
+            else "give the order of its nodes, as in peer.Network(graph, nodes=partition.names)"
+        ),
+    )
 
 
 def _those(which: Callable[[Method], bool]) -> str:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from peerdescent.datasets.dataset import Dataset
+from peerdescent.datasets.described import Described, difference
 from peerdescent.digests import fingerprint
 from peerdescent.errors import require, require_memory
 from peerdescent.problems.problem import Problem
@@ -194,7 +195,9 @@ def accuracy(
     True
     """
     require(callable(predict), f"{predict!r} predicts nothing: give a function of (params, features)")
+    about = None
     if isinstance(features, Dataset):
+        about = Described.of(features)
         remedy = f"write name={labels!r} if it is a name" if isinstance(labels, str) else "leave them out"
         require(labels is None, f"labels beside a data set, which has its own: {remedy}")
         features, labels = features.features, features.labels
@@ -222,6 +225,8 @@ def accuracy(
         return jax.lax.map(count, x)
 
     def value(seen: Snapshot) -> float:
+        other = difference(about, seen.problem.described) if about and seen.problem.described else ""
+        require(not other, f"{name}: the rows to test on have {other}; load them like those, by load(rows, like=train)")
         x = seen.x if worst else seen.x_mean[None]
         try:
             return int(right(fingerprint(predict), seen.problem.unflatten, x, features).min()) / len(labels)

@@ -106,21 +106,26 @@ class Decentralized(BaseEstimator):  # type: ignore[misc]
         require(trace.status == Status.done, f"the fit diverged with {method}: give a smaller step_size")
         self.method_, self.n_iter_, self.trace_ = str(method), trace.steps, trace
         x = trace.x_mean.astype(float)
-        self._check_converged(problem, x, data.features)
+        # Without an intercept, the constant 0 would be compared with, which is easily better than far targets.
+        free = problem if self.fit_intercept else build(partition, self.strength, self.regulariser, True)
+        self._check_converged(problem, x, data.features, free)
         model = x if problem.unflatten is None else problem.unflatten(x)
         weights, intercept = model if isinstance(model, Affine) else (model, np.zeros(model.shape[1:]))
         weights = (weights[: X.shape[1]].T / spread).T
         return weights, intercept - mean @ weights
 
-    def _check_converged(self, problem: Problem, x: np.ndarray, rows: Any) -> None:
-        """Warn if some steps of L-BFGS find far better parameters, by what can be gained over constant predictions."""
+    def _check_converged(self, problem: Problem, x: np.ndarray, rows: Any, free: Problem) -> None:
+        """Warn if some steps of L-BFGS find far better parameters, by what can be gained over constant predictions.
+
+        Those are of a problem that has an intercept.
+        """
         norm = sparse.linalg.norm if sparse.issparse(rows) else np.linalg.norm
         curved = np.sqrt(norm(rows, axis=0) ** 2 / rows.shape[0] + self.strength)  # the loss and the l2 term
         sizes = np.append(curved, [1.0] * bool(self.fit_intercept))
         units = np.repeat(1 / np.where(sizes, sizes, 1), len(x) // len(sizes))
-        is_intercept = np.repeat(np.arange(len(sizes)) >= rows.shape[1], len(x) // len(sizes))
+        is_intercept = np.arange(free.dimension) >= rows.shape[1] * (free.dimension // (rows.shape[1] + 1))
 
-        def least(start: np.ndarray, units: np.ndarray) -> float:
+        def least(problem: Problem, start: np.ndarray, units: np.ndarray) -> float:
             """The least loss that is found by steps from there in these units; a unit of 0 stays as it is."""
 
             def value_and_grad(z: np.ndarray) -> tuple[float, np.ndarray]:
@@ -128,10 +133,11 @@ class Decentralized(BaseEstimator):  # type: ignore[misc]
                 return float(losses.mean()), units * grads.mean(axis=0)
 
             options = {"maxfun": 30, "ftol": 1e-6}
-            return float(minimize(value_and_grad, 0 * x, jac=True, method="L-BFGS-B", options=options).fun)
+            return float(minimize(value_and_grad, 0 * start, jac=True, method="L-BFGS-B", options=options).fun)
 
         first, last = problem.loss(0 * x), problem.loss(x)
-        constant, best = least(0 * x, units * is_intercept), least(x, units)
+        constant = least(free, np.zeros(free.dimension), is_intercept.astype(float))
+        best = least(problem, x, units)
         if last - best > max(MISSED * (constant - best), 0.02 * constant, 1e-6 * first):
             warnings.warn(
                 f"the fit has a loss of {last:.3g}, that of constant predictions {constant:.3g}, and {best:.3g} is "
@@ -259,7 +265,7 @@ class DecentralizedClassifier(ClassifierMixin, Decentralized):  # type: ignore[m
     Network(exponential, n=10, lazy weights, lam=0.667)
     """
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> DecentralizedClassifier:
+    def fit(self, X: Any, y: Any, *, groups: Any = None) -> DecentralizedClassifier:
         """Train on rows X (rows, features), dense or sparse, with labels y.
 
         Args:
@@ -318,7 +324,7 @@ class DecentralizedRegressor(RegressorMixin, Decentralized):  # type: ignore[mis
     True
     """
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> DecentralizedRegressor:
+    def fit(self, X: Any, y: Any, *, groups: Any = None) -> DecentralizedRegressor:
         """Train on rows X (rows, features), dense or sparse, with targets y; a node for each value of `groups`."""
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
         spread = float(y.std()) or 1.0 if self.scale else 1.0
