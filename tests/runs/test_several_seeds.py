@@ -476,6 +476,24 @@ def test_they_are_saved_and_loaded(tmp_path, traces):
         peer.Traces.load(tmp_path / "seed-0")
 
 
+def test_runs_of_another_experiment_are_not_replaced(tmp_path, traces):
+    def names():
+        return sorted(path.name for path in tmp_path.rglob("*"))
+
+    others = run(peer.methods.dsgd(), seed=[0, 1], steps=5)
+    others[1].save(tmp_path / "seed-1")
+    before = names()
+    with pytest.raises(ValueError, match=r"seed-1 has another run, whose method is 'dsgd.*'gt-.*, or force=True$"):
+        traces.save(tmp_path)
+    assert names() == before, "seed 0 is not written either"
+    traces.save(tmp_path, force=True)
+    assert peer.Traces.load(tmp_path)[1].steps == traces[1].steps
+    with pytest.raises(ValueError, match=r"has runs of other seeds, seed-2, seed-3: give another folder"):
+        others.save(tmp_path, force=True)
+    with pytest.raises(ValueError, match=r"seed-1 has a run itself: give another folder, or force=True$"):
+        others.save(tmp_path / "seed-1")
+
+
 def test_traces_of_different_experiments_are_refused(traces):
     other = run(peer.methods.dsgd(), seed=9)
     with pytest.raises(

@@ -97,17 +97,17 @@ def test_run_folder(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["checkpoint", "."])
-def test_a_saved_run_replaces_a_longer_one(tmp_path, place):
+def test_a_saved_run_replaces_others_by_force(tmp_path, place):
     longer = peer.run(GT_HSGD, small_logistic(), RING, steps=20, record=4)
     other = peer.run(peer.methods.dsgd(alpha=0.1), small_logistic(), RING, steps=5, record=1)
     shorter = peer.run(peer.methods.dsgd(alpha=0.1), small_logistic(), RING, steps=10, record=2)
     for trace in (longer, other):
         trace.save_checkpoint(tmp_path / place)
-    shorter.save(tmp_path)
+    shorter.save(tmp_path, force=True)
     assert peer.Trace.load(tmp_path).identity == shorter.identity
     assert peer.Trace.load(tmp_path).steps == 10
     assert checkpoint.steps(tmp_path / "checkpoint") == ([10, 5] if place == "checkpoint" else [10])
-    longer.save(tmp_path)
+    longer.save(tmp_path, force=True)
     assert checkpoint.steps(tmp_path / "checkpoint") == [20], "the others were of another method"
     assert peer.Trace.load(tmp_path).identity == longer.identity
 
@@ -169,3 +169,37 @@ def test_results_are_for_whom_any_other_file_would_be(tmp_path):
     (tmp_path / "any").touch()
     write(tmp_path / "result", b"1")
     assert (tmp_path / "result").stat().st_mode == (tmp_path / "any").stat().st_mode
+
+
+def test_a_run_of_another_experiment_is_not_replaced(tmp_path):
+    def run(step=0.1, steps=10, **options):
+        return peer.run(peer.methods.dsgd(alpha=step), small_logistic(), RING, steps=steps, record=1, **options)
+
+    first, folder = run(), tmp_path / "run"
+    first.save(folder)
+    files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for other, message in [
+        (run(step=0.2), r"run has another run, whose method is 'dsgd\[.*alpha=0.1.*\]', and 'dsgd\[.*alpha=0.2"),
+        (run(seed=1), "has another run, whose seed is 0, and 1 here"),
+        (
+            replace(first, identity=replace(first.identity, values="0")),
+            "has another run, whose values is .*, and '0' here",
+        ),
+        (run(steps=5), "run has 10 steps of this run, and 5 are here"),
+    ]:
+        with pytest.raises(ValueError, match=message + ".*: give another folder, or force=True$"):
+            other.save(folder)
+    assert files == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    run(steps=20).save(folder)
+    assert peer.Trace.load(folder).steps == 20, "a longer run of the same replaces it"
+    run(step=0.2, steps=5).save(folder, force=True)
+    assert (peer.Trace.load(folder).steps, checkpoint.steps(folder / "checkpoint")) == (5, [5])
+    first.save(tmp_path / "many" / "seed-3")
+    with pytest.raises(ValueError, match="many has runs of several seeds, such as seed-3: give another folder, or f"):
+        first.save(tmp_path / "many")
+
+
+def test_a_folder_with_checkpoints_of_something_else_is_refused(tmp_path):
+    checkpoint.save(tmp_path, 5, {"x": np.zeros(2)}, {"seed": 0})
+    with pytest.raises(ValueError, match=r"has another run, whose method is None, and 'gt-hsgd.*' here"):
+        peer.run(GT_HSGD, small_logistic(), RING, steps=5).save(tmp_path)

@@ -136,6 +136,12 @@ def test_a_folder_and_a_page(found, tmp_path):
     found.save(tmp_path / "c")
     with pytest.raises(ValueError, match="is a comparison of plain, ours, and ours is not asked for: name all"):
         peer.Comparison({"plain": found["plain"]}).save(tmp_path / "c")
+    other = [replace(trace, identity=replace(trace.identity, dimension=9)) for trace in found["plain"]]
+    other_plain = peer.Comparison({"plain": peer.Traces(other)}, missing=("ours",))
+    with pytest.raises(ValueError, match=r"seed-0 has another run, whose dimension is .*, and 9 here: .* force=True$"):
+        other_plain.save(tmp_path / "c")
+    other_plain.save(tmp_path / "c", force=True)
+    assert peer.Trace.load(tmp_path / "c" / "plain" / "seed-0").identity.dimension == 9
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"not results of peerdescent \(c, mine.txt\): give a new or empty one$"):
         found.save(tmp_path)

@@ -92,7 +92,7 @@ def test_figure1(tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "figure1.csv"), table)
     # A run on other data of the same name is not taken for one of these.
     known = peer.Trace.load(folder)
-    dataclasses.replace(known, identity=dataclasses.replace(known.identity, values="00000000")).save(folder)
+    dataclasses.replace(known, identity=dataclasses.replace(known.identity, values="00000000")).save(folder, force=True)
     with pytest.raises(
         ValueError, match=r"values is .* here and was '00000000' in the earlier run; give another folder"
     ):

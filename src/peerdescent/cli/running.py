@@ -384,7 +384,7 @@ def _clear_comparison(options: Options, names: Sequence[str], seeds: Sequence[in
 
 def _write(place: Path, selector: str, trace: Trace) -> None:
     """Write a run folder; its configuration is there since the run began."""
-    trace.save(place)
+    trace.save(place, force=True)  # what was there is removed since the run began
     figures.save(figures.comparison({selector: trace}), place / "loss.png", force=True)
 
 

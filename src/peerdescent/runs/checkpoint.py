@@ -63,15 +63,14 @@ def load(folder: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]
     """The arrays and facts in the checkpoint of a step."""
     path = next(path for found, path in _named(folder) if found == step and _is_whole(path))
     with safe_open(path, framework="numpy") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["facts"])  # noqa: SIM118
+        return {name: file.get_tensor(name) for name in file.keys()}, _facts(path)  # noqa: SIM118
 
 
-def drop_others(folder: Path, step: int, identity: dict[str, Any]) -> None:
-    """Remove the checkpoints after a step, and those of runs with another identity."""
+def others(folder: Path, step: int, identity: dict[str, Any]) -> list[tuple[Path, int, Any]]:
+    """The checkpoints after a step, and those of runs with another identity: path, step and identity of each."""
     own = json.loads(json.dumps(identity))
-    for found, path in _named(folder):
-        if found > step or (_is_whole(path) and load(folder, found)[1].get("identity") != own):
-            path.unlink(missing_ok=True)
+    found = [(path, at, _facts(path).get("identity") if _is_whole(path) else own) for at, path in _named(folder)]
+    return [one for one in found if one[1] > step or one[2] != own]
 
 
 def check(folder: Path) -> None:
@@ -87,6 +86,12 @@ def clear(folder: Path) -> None:
     """Remove all checkpoints of a folder."""
     for _, path in _named(folder):
         path.unlink(missing_ok=True)
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    with safe_open(path, framework="numpy") as file:
+        facts: dict[str, Any] = json.loads(file.metadata()["facts"])
+    return facts
 
 
 def _named(folder: Path) -> list[tuple[int, Path]]:

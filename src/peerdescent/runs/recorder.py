@@ -23,7 +23,7 @@ from peerdescent.runs.checks import diverged
 from peerdescent.runs.costs import Books
 from peerdescent.runs.metrics import METRICS, Cost, Metric, Snapshot, measure, untracked
 from peerdescent.runs.output import moves, visited
-from peerdescent.runs.trace import Identity, Position, Status, Trace
+from peerdescent.runs.trace import Identity, Position, Status, Trace, in_order
 
 
 class Record(NamedTuple):
@@ -195,8 +195,7 @@ class Recorder:
         trace.save_checkpoint(self.folder)
 
     def _check_same(self, trace: Trace) -> None:
-        # What is made of several facts comes last, so that the message names the fact.
-        own, earlier = (_in_order(one) for one in (self.identity, trace.identity))
+        own, earlier = (in_order(asdict(one)) for one in (self.identity, trace.identity))
         for name in dict.fromkeys([*own, *(["clock"] if "clock" in earlier else [])]):
             mine, theirs = own.get(name), earlier.get(name)
             require(
@@ -271,12 +270,6 @@ def _of_nodes(function: Callable[[Any], Any], state: Any) -> Any:
     """A function of the arrays of nodes in a state; numbers that nodes share and the memory of links stay."""
     own, memory = Running.parts(state)
     return Running.of(jax.tree.map(lambda leaf: function(leaf) if np.ndim(leaf) else leaf, own), memory)
-
-
-def _in_order(identity: Identity) -> dict[str, Any]:
-    known = asdict(identity)
-    facts, values = known.pop("facts"), known.pop("values")
-    return {**known, **facts, "values": values}
 
 
 def _read_only(a: Any) -> Any:

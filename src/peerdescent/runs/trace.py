@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import platform
+import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -170,18 +171,47 @@ class Trace:
             self.steps, self.state, self.x_tilde, float(self.table["seconds"].iloc[-1]) if len(self.table) else 0.0
         )
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, force: bool = False) -> Path:
         """Write a run folder: `checkpoint/`, from which `load` reads, and `trace.csv` and `summary.json` for people.
 
-        It replaces another run in that folder.
+        It replaces a run of the same experiment and seed that is not longer. A folder with another run, or with runs of
+        several seeds, is refused; `force` replaces that run, and leaves those of several seeds beside this one.
         """
         folder = Path(folder)
+        if not force:
+            self.check_folder(folder)
+            require(
+                not seeds_in(folder),
+                f"{folder} has runs of several seeds, such as seed-{min(seeds_in(folder), default=0)}: give another "
+                "folder, or force=True",
+            )
         self.save_checkpoint(folder / "checkpoint")
-        for place in (folder, folder / "checkpoint"):
-            checkpoint.drop_others(place, self.end.step, asdict(self.identity))
+        for path, *_ in self._others(folder):
+            path.unlink(missing_ok=True)
         write(folder / "trace.csv", self.table.to_csv(index=False).encode())
         write(folder / "summary.json", (json.dumps(self.summary(), indent=2) + "\n").encode())
         return folder
+
+    def _others(self, folder: Path) -> list[tuple[Path, int, Any]]:
+        """The checkpoints in a run folder that are of other runs, or later: path, step and identity of each."""
+        places = (folder, folder / "checkpoint")
+        return [one for place in places for one in checkpoint.others(place, self.end.step, asdict(self.identity))]
+
+    def check_folder(self, folder: Path) -> None:
+        """Refuse a run folder with another run, or a longer one."""
+        here = in_order(json.loads(json.dumps(asdict(self.identity))))
+        for _, step, identity in self._others(folder):
+            there = in_order(identity or {})
+            for name in dict.fromkeys([*here, *there]):
+                require(
+                    here.get(name) == there.get(name),
+                    f"{folder} has another run, whose {name} is {there.get(name)!r}, and {here.get(name)!r} here: give "
+                    "another folder, or force=True",
+                )
+            raise ValueError(
+                f"{folder} has {counted(step, 'step')} of this run, and {self.end.step:,} are here: give another "
+                "folder, or force=True"
+            )
 
     def save_checkpoint(self, folder: Path) -> None:
         """Write one checkpoint with everything in it: the state to continue from, records, status and identity."""
@@ -242,6 +272,18 @@ class Trace:
             )
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise ValueError(f"{folder} has a checkpoint of something else: {error!r}; give another folder") from error
+
+
+def in_order(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """What identifies a run, by name: what is made of several facts comes last, so that a message names the fact."""
+    own = {name: value for name, value in identity.items() if name not in ("facts", "values")}
+    return {**own, **identity.get("facts", {}), "values": identity.get("values")}
+
+
+def seeds_in(folder: Path) -> list[int]:
+    """The seeds that have a run folder in a folder of runs of several."""
+    found = (re.fullmatch(r"seed-(\d+)", path.name) for path in folder.glob("seed-*"))
+    return sorted(int(match[1]) for match in found if match)
 
 
 def have_ended(traces: Sequence[Trace]) -> bool:

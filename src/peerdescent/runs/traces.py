@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -12,12 +11,12 @@ import numpy as np
 import pandas as pd
 
 from peerdescent.errors import require, unknown
-from peerdescent.runs import card, statistics
+from peerdescent.runs import card, checkpoint, statistics
 from peerdescent.runs.bands import HORIZONTAL, Band, at_records, band
 from peerdescent.runs.cells import over_seeds
 from peerdescent.runs.labels import counted
 from peerdescent.runs.metrics import METRICS
-from peerdescent.runs.trace import Status, Trace, have_ended
+from peerdescent.runs.trace import Status, Trace, have_ended, seeds_in
 
 
 class Traces(Sequence[Trace]):
@@ -175,19 +174,31 @@ class Traces(Sequence[Trace]):
             found[column] = statistic(at_records(tables, "step", column).values)
         return pd.DataFrame(found)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write a run folder of each seed into a folder: `seed-0`, `seed-1`, ...; see `Trace.save`."""
+    def save(self, folder: str | Path, force: bool = False) -> Path:
+        """Write a run folder of each seed into a folder: `seed-0`, `seed-1`, ...; see `Trace.save`.
+
+        Nothing is written if one of them is refused. A folder with runs of other seeds always is.
+        """
         folder = Path(folder)
-        check_held(folder, self.seeds)
+        self.check_folder(folder, force)
         for trace in self:
-            trace.save(place(folder, trace.identity.seed))
+            trace.save(place(folder, trace.identity.seed), force)
         return folder
+
+    def check_folder(self, folder: Path, force: bool = False) -> None:
+        """Refuse a folder with runs of other seeds, or, unless forced, with other or longer runs."""
+        check_held(folder, self.seeds)
+        if not force:
+            alone = not any(map(checkpoint.newest, (folder, folder / "checkpoint")))
+            require(alone, f"{folder} has a run itself: give another folder, or force=True")
+            for trace in self:
+                trace.check_folder(place(folder, trace.identity.seed))
 
     @staticmethod
     def load(folder: str | Path) -> Traces:
         """The traces in a folder that `save` or `run(checkpoint=...)` has written, by seed."""
         folder = Path(folder)
-        seeds = _held(folder)
+        seeds = seeds_in(folder)
         require(bool(seeds), f"{folder} has no runs of several seeds: it has no folder such as seed-0")
         return Traces(Trace.load(place(folder, seed)) for seed in seeds)
 
@@ -199,12 +210,6 @@ def place(folder: str | Path, seed: int) -> Path:
 
 def check_held(folder: Path, seeds: Iterable[int]) -> None:
     """Refuse a folder that has runs of other seeds, which would be taken for runs of the same call."""
-    others = sorted(set(_held(folder)) - set(seeds))
+    others = sorted(set(seeds_in(folder)) - set(seeds))
     names = ", ".join(place(folder, seed).name for seed in others)
     require(not others, f"{folder} has runs of other seeds, {names}: give another folder, or those seeds as well")
-
-
-def _held(folder: Path) -> list[int]:
-    """The seeds that have a run folder."""
-    found = (re.fullmatch(r"seed-(\d+)", path.name) for path in folder.glob("seed-*"))
-    return sorted(int(match[1]) for match in found if match)

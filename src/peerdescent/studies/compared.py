@@ -23,7 +23,7 @@ from peerdescent.runs.labels import counted, slugs
 from peerdescent.runs.metrics import METRICS, Metric
 from peerdescent.runs.statistics import deviation, leading, mean
 from peerdescent.runs.trace import DRAWN, Status, Trace, have_ended
-from peerdescent.runs.traces import Traces, check_held, place
+from peerdescent.runs.traces import Traces, place
 from peerdescent.studies import tables
 
 TEXTS = ("selector", "seeds", "status")
@@ -195,17 +195,20 @@ class Comparison(Mapping[str, Traces]):
         """Curves of all methods, with bands over seeds; arguments are as for `peer.figures.comparison`."""
         return figures.comparison(self.traces, ax, panels, optimum)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write a folder: comparison.csv, comparison.png, and a run folder for each method and seed."""
+    def save(self, folder: str | Path, force: bool = False) -> Path:
+        """Write a folder: comparison.csv, comparison.png, and a run folder for each method and seed.
+
+        Other runs in these folders are refused, unless `force` replaces them; see `Trace.save`.
+        """
         home = claim(Path(folder))
         with alone(home):
             index = Index.of(home, [*self.traces, *self.missing])
             for name, traces in self.traces.items():
-                check_held(home / index.folders[name], traces.seeds)
+                traces.check_folder(home / index.folders[name], force)
             for name, traces in self.traces.items():
                 for seed in traces.seeds:
                     claim(place(home / index.folders[name], seed))
-                traces.save(home / index.folders[name])
+                traces.save(home / index.folders[name], force)
                 index.known[name] |= {"how": self.how[name]} if name in self.how else {}
             index.save()
             write(home / "comparison.csv", self.table.to_csv(index=False).encode())
