@@ -11,7 +11,7 @@ import sklearn.datasets
 import sklearn.utils
 from scipy.sparse import coo_array, csc_matrix, csr_array
 
-from peerdescent.datasets import Dataset, load
+from peerdescent.datasets import Dataset, Partition, load
 
 
 @pytest.fixture(autouse=True)
@@ -534,6 +534,32 @@ def test_series_and_frames_belong_to_the_rows_by_their_index():
     ):
         with pytest.raises(ValueError, match=r"groups is a Series whose index is not that of the rows: .*to_numpy"):
             refused()
+
+
+def test_names_of_rows_are_no_row_numbers():
+    frame = pd.DataFrame({"a": [1.0, 2, 3, 4], "y": [0, 1, 0, 1]}, index=[3, 2, 1, 0])
+    data, plain = (load(one, target="y", normalise=False) for one in (frame, frame.reset_index(drop=True)))
+    high = frame["a"] > 2
+    for rows in (high, high.to_numpy(), np.flatnonzero(high), [2, 3]):
+        assert data[rows].features.tolist() == [[3], [4]]
+    for rows in (pd.Index([2, 3]), pd.Series([2, 3])):
+        assert plain[rows].features.tolist() == [[3], [4]]
+        assert plain.partition(indices=[rows]).indices[0].tolist() == rows.tolist()
+        for refused in (lambda rows=rows: data[rows], lambda rows=rows: data.partition(indices=[[0], rows])):
+            with pytest.raises(
+                ValueError, match=r"rows are given as an? (Index|Series), .* not called 0, 1, .*\.to_numpy\(\)"
+            ):
+                refused()
+    with pytest.raises(ValueError, match="rows are given as an Index, "):
+        Partition(data, (frame.index[high],))
+    with pytest.raises(ValueError, match=r"the mask is a Series whose index is not that of the rows: .*\.to_numpy\(\)"):
+        data[high.sort_index()]
+    with pytest.raises(ValueError, match="rows are given as an Index, "):
+        plain[1:][frame.index[high]]
+    by = frame.groupby("y")
+    assert [rows.tolist() for rows in data.partition(indices=by.indices.values()).indices] == [[0, 2], [1, 3]]
+    with pytest.raises(ValueError, match=r"indices= is a dict: give its values\(\)"):
+        data.partition(indices=by.indices)
 
 
 def test_entries_that_are_stored_twice_are_summed():

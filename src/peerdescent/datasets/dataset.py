@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from peerdescent.datasets.partitions import PARTITIONS, Partition, divide
+from peerdescent.datasets.tables import positions
 from peerdescent.digests import checksum
 from peerdescent.display import card, facts
 from peerdescent.errors import require
@@ -194,7 +195,7 @@ class Dataset:
 
     def __getitem__(self, rows: slice | ArrayLike) -> Dataset:
         """Some of the rows: a slice, row numbers or a mask, as in `data[:1500]`."""
-        kept = np.arange(len(self))[rows if isinstance(rows, slice) else np.asarray(rows)]
+        kept = np.arange(len(self))[rows if isinstance(rows, slice) else positions(rows, self.index, len(self))]
         require(kept.ndim == 1, "one row is no data set: give a slice or row numbers, as in data[:100] or data[[3]]")
         return replace(
             self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from peerdescent.datasets.described import Described
-from peerdescent.datasets.tables import some, whose
+from peerdescent.datasets.tables import positions, some, whose
 from peerdescent.digests import checksum
 from peerdescent.display import bars, card, facts
 from peerdescent.errors import require, require_memory, unknown, whole
@@ -72,7 +72,8 @@ class Partition:
         """Refuse row numbers that NumPy would wrap, round or ignore."""
         require(len(self.indices) > 0, "a partition of 0 nodes: give at least one index array")
         rows = len(self.dataset)
-        for node, part in enumerate(self.indices):
+        indices = tuple(positions(part, self.dataset.index, rows) for part in self.indices)
+        for node, part in enumerate(indices):
             require(part.ndim == 1 and len(part) > 0, f"node {node} has no rows: give a non-empty list of row numbers")
             require(
                 part.dtype.kind in "iu",
@@ -83,7 +84,7 @@ class Partition:
                 part.min() >= 0 and part.max() < rows,
                 f"node {node} has row numbers {part.min()}..{part.max()}: they must lie in 0..{rows - 1}",
             )
-        object.__setattr__(self, "indices", tuple(part.astype(np.int64) for part in self.indices))
+        object.__setattr__(self, "indices", tuple(part.astype(np.int64) for part in indices))
 
     @property
     def described(self) -> Described:
@@ -270,7 +271,11 @@ def _listed(data: Dataset, nodes: int | None, indices: Sequence[ArrayLike] | Non
         nodes is None or len(indices) == whole("nodes", nodes, least=1),
         f"{len(indices)} index arrays for {nodes} nodes: give one per node",
     )
-    return Partition(data, tuple(np.asarray(rows) for rows in indices))
+    require(
+        not isinstance(indices, Mapping), "indices= is a dict: give its values(), one array of row numbers per node"
+    )
+    listed: tuple[Any, ...] = tuple(indices)
+    return Partition(data, listed)
 
 
 def _grouped(data: Dataset, nodes: int | None, groups: ArrayLike | None, column: str) -> Partition:

@@ -119,6 +119,25 @@ def whose(values: Any, column: str, index: pd.Index[Any] | None = None) -> NDArr
     return owners.to_numpy() if pd.api.types.is_numeric_dtype(owners) else owners.astype(str).to_numpy(str)
 
 
+def positions(rows: Any, index: pd.Index[Any] | None, count: int) -> NDArray[Any]:
+    """Row numbers, or a mask, as an array; refused if they are those of pandas, which may mean other rows by them."""
+    own = pd.RangeIndex(count) if index is None else index
+    if isinstance(rows, pd.Series) and pd.api.types.is_bool_dtype(rows):
+        require(
+            rows.index.equals(own),
+            "the mask is a Series whose index is not that of the rows: give it in their order, as by "
+            ".loc[frame.index], or as an array by .to_numpy()",
+        )
+    elif isinstance(rows, pd.Index | pd.Series):
+        require(
+            own.equals(pd.RangeIndex(count)),
+            f"rows are given as {'an Index' if isinstance(rows, pd.Index) else 'a Series'}, and those of the data are "
+            "not called 0, 1, 2, ...: give row numbers, as frame.groupby(...).indices.values() has them; if "
+            "these are, by .to_numpy()",
+        )
+    return np.asarray(rows)
+
+
 def shifted(features: csr_array, by: int) -> csr_array:
     """The same columns, with others numbers: those that are `by` larger."""
     rows, width = features.shape
