@@ -212,7 +212,7 @@ def test_the_band_of_a_log_axis_is_the_range():
 
 
 def test_a_band_on_a_log_axis_stays_above_zero(tmp_path):
-    traces = [make([1.0, 0.5, 0.1]), make([1.0, 0.3, 0.4])]
+    traces = [make([1.0, 0.5, 0.1]), make([1.0, 0.3, 0.4], seed=1)]
     figure = plot.curves({"a": traces}, [("epoch", "gap")], optimum=0.2)
     axes = figure.axes[0]
     np.testing.assert_allclose(axes.get_lines()[0].get_ydata(), [0.8, 0.2, 0.05])
@@ -232,7 +232,7 @@ def test_the_zero_of_a_common_start_is_left_out_of_the_band(tmp_path):
 
 def test_records_at_different_points_are_interpolated():
     first = make([4.0, 2.0, 0.0], epoch=[0.0, 1.0, 2.0])
-    second = make([4.0, 1.0], epoch=[0.0, 1.5])
+    second = make([4.0, 1.0], epoch=[0.0, 1.5], seed=1)
     x, y = plot.curves({"a": [first, second]}).axes[0].get_lines()[0].get_data()
     assert x.tolist() == [0, 1, 1.5]  # all their points, as far as both go
     np.testing.assert_allclose(y, [4, 2, 1])
@@ -240,7 +240,7 @@ def test_records_at_different_points_are_interpolated():
 
 def test_nothing_in_common():
     with pytest.raises(ValueError, match="'a' have no epoch in common"):
-        plot.curves({"a": [make([1.0, 0.5], epoch=[0, 1]), make([1.0, 0.5], epoch=[2, 3])]})
+        plot.curves({"a": [make([1.0, 0.5], epoch=[0, 1]), make([1.0, 0.5], epoch=[2, 3], seed=1)]})
 
 
 def test_panels_and_their_axes(tmp_path):
@@ -257,8 +257,8 @@ def test_panels_and_their_axes(tmp_path):
 
 
 def test_what_diverged_is_drawn_and_said_but_not_averaged(tmp_path):
-    good, bad = make(), make([1.0, 50.0, 1e30], status=Status.diverged)
-    groups = {"some": [good, bad, good], "all": [bad, bad], "none": [good]}
+    good, bad, worse = make(), *(make([1.0, 50.0, 1e30], seed=seed, status=Status.diverged) for seed in (1, 2))
+    groups = {"some": [good, bad, make(seed=2)], "all": [bad, worse], "none": [good]}
     figure = plot.curves(groups, [("epoch", "loss"), ("epoch", "grad_norm")])
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["some (1 of 3 diverged)", "all (diverged)", "none"]
@@ -272,8 +272,8 @@ def test_what_diverged_is_drawn_and_said_but_not_averaged(tmp_path):
 
 
 def test_all_diverged(tmp_path):
-    bad = make([1.0, np.nan], status=Status.diverged)
-    figure = plot.curves({"a": [bad, bad]}, [("epoch", "loss"), ("epoch", "consensus")])
+    bad = [make([1.0, np.nan], seed=seed, status=Status.diverged) for seed in range(2)]
+    figure = plot.curves({"a": bad}, [("epoch", "loss"), ("epoch", "consensus")])
     assert pixels(figure, tmp_path / "a.png").var() > 10
 
 
@@ -305,7 +305,8 @@ def test_curves_say_over_how_many_seeds():
 
 def climbing(count=1, **changes):
     """Traces with a metric of the user's own, which climbs."""
-    made = [make(accuracy=np.linspace(0.1, 0.9, 20) + 0.02 * k, cost=np.geomspace(1, 100, 20)) for k in range(count)]
+    up, cost = np.linspace(0.1, 0.9, 20), np.geomspace(1, 100, 20)
+    made = [make(accuracy=up + 0.02 * seed, cost=cost, seed=seed) for seed in range(count)]
     about = (Metric("cost", "cost $c$", log=True), Metric("accuracy", "accuracy $a$"))
     return [dataclasses.replace(trace, metrics=about, **changes) for trace in made]
 
@@ -353,6 +354,17 @@ def test_runs_in_any_form(draw):
     assert names(draw([first, several])) == ["dsgd 1", "dsgd 2"]
     assert names(draw([Comparison({"one": Traces([first]), "two": Traces([second])}), second])) == ["one", "two", "d2"]
     assert names(draw([{"x": first, "x 1": first}, {"x": first}])) == ["x 2", "x 1", "x 3"], "none is lost"
+
+
+@pytest.mark.parametrize("draw", [plot.curves, plot.comparison])
+def test_traces_under_one_label_differ_in_seed_only(draw):
+    """Two step sizes were once called two seeds, and one trace thrice had a band of width 0."""
+    mixed = [made("dsgd[alpha=0.1]"), made("dsgd[alpha=1]", seed=1)]
+    with pytest.raises(ValueError, match=r"'dsgd': .* method is 'dsgd\[alpha=0.1\]' with seed 0 and 'dsgd\[alpha=1\]'"):
+        draw({"dsgd": mixed})
+    with pytest.raises(ValueError, match="'dsgd': there are 3 traces with seed 0: give one of each seed"):
+        draw([{"dsgd": [make()] * 3}])
+    assert draw({"dsgd": [make(), *climbing(2)[1:]]}).get_suptitle().endswith("mean of 2 seeds"), "what both have"
 
 
 @pytest.mark.parametrize("draw", [plot.curves, plot.comparison])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from peerdescent.errors import require
@@ -23,7 +24,7 @@ def grouped(runs: Runs) -> dict[str, Sequence[Trace]]:
     """The traces of each line, by its label.
 
     Traces without a label go by the name of their method; where different methods share it, with their
-    hyperparameters. Labels that are still equal are numbered.
+    hyperparameters. Labels that are still equal are numbered. Several traces of one line differ in seed only.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -57,7 +58,7 @@ def _pairs(runs: Any) -> Iterator[tuple[str, Sequence[Trace]]]:
             require(len(own) > 0, f"{label!r} has no traces: give at least one")
             for trace in own:
                 require(isinstance(trace, Trace), _refusal(f"{label!r} has one", trace))
-            yield str(label), own
+            yield str(label), own if len(own) == 1 or isinstance(own, Traces) else _over_seeds(label, own)
     elif isinstance(runs, Trace):
         yield "", [runs]
     elif isinstance(runs, Traces):
@@ -67,6 +68,16 @@ def _pairs(runs: Any) -> Iterator[tuple[str, Sequence[Trace]]]:
         for one in runs:
             require(isinstance(one, Trace | Traces | Mapping), _refusal("a list of runs has one", one))
             yield from _pairs(one)
+
+
+def _over_seeds(label: object, traces: Sequence[Trace]) -> Traces:
+    """The traces of one line, which may differ in seed only, and in metrics that not all have."""
+    common = set.intersection(*({one.name for one in trace.metrics} for trace in traces))
+    kept = [replace(trace, metrics=tuple(one for one in trace.metrics if one.name in common)) for trace in traces]
+    try:
+        return Traces(kept)
+    except ValueError as error:
+        raise ValueError(f"{label!r}: {error}") from None
 
 
 def _refusal(where: str, what: object) -> str:
