@@ -197,7 +197,8 @@ def total_steps(costs: Costs, problem: Problem, steps: int | None, epochs: float
     if steps is not None:
         return _limited(whole("steps", steps, 1))
     assert epochs is not None
-    require(isinstance(epochs, Real) and 0 < epochs < math.inf, f"epochs = {epochs}: must be positive and finite")
+    good = isinstance(epochs, Real) and 0 < epochs < math.inf
+    require(good, f"epochs = {epochs!r}: must be a number, positive and finite")
     require(problem.samples is not None, f"{problem.name} has no epochs, since its samples never end: give steps")
     assert problem.samples is not None
     budget = epochs * problem.samples

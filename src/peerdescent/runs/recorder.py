@@ -122,7 +122,7 @@ class Recorder:
         steps, if there is neither.
         """
         if earlier is not None:
-            self._check_same(earlier)
+            self._check_same(earlier, "make it the same, or leave out resume=")
         saved = [] if self.folder is None else self._saved()
         if saved and saved[0] >= (0 if earlier is None else earlier.end.step):
             found = self.load(saved[0])
@@ -135,7 +135,7 @@ class Recorder:
         """The trace in the checkpoint of a step."""
         assert self.folder is not None
         found = Trace.from_checkpoint(self.folder, step)
-        self._check_same(found)
+        self._check_same(found, "give another folder")
         return found
 
     def _check_together(self, trace: Trace | None) -> None:
@@ -194,13 +194,13 @@ class Recorder:
             trace = replace(trace, x=self.x0[:0])
         trace.save_checkpoint(self.folder)
 
-    def _check_same(self, trace: Trace) -> None:
+    def _check_same(self, trace: Trace, remedy: str) -> None:
         own, earlier = (in_order(asdict(one)) for one in (self.identity, trace.identity))
         for name in dict.fromkeys([*own, *(["clock"] if "clock" in earlier else [])]):
             mine, theirs = own.get(name), earlier.get(name)
             require(
                 mine == theirs,
-                f"cannot resume: {name} is {mine!r} here and was {theirs!r} in the earlier run; give another folder",
+                f"cannot resume: {name} is {mine!r} here and was {theirs!r} in the earlier run; {remedy}",
             )
         columns = [str(name) for name in trace.table.columns]
         here, there = ([name for name in names if name not in METRICS] for names in (self._columns, columns))
