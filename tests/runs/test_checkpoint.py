@@ -93,7 +93,9 @@ def test_a_run_goes_on_from_its_checkpoint_bit_for_bit(tmp_path, engine):
 def test_the_checkpoint_of_another_run_is_refused(tmp_path):
     problem, network = small_logistic(), peer.Network(peer.topology.ring(6))
     peer.run(peer.methods.dsgd(), problem, network, steps=5, checkpoint=tmp_path)
-    with pytest.raises(ValueError, match="cannot resume: seed is 1 here and was 0 in the earlier run; give another folder$"):
+    with pytest.raises(
+        ValueError, match=r"cannot resume: seed is 1 here and was 0 in the earlier run; give another folder$"
+    ):
         peer.run(peer.methods.dsgd(), problem, network, steps=9, seed=1, checkpoint=tmp_path)
 
 

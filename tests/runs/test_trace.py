@@ -58,7 +58,9 @@ def test_the_debug_engine_resumes_too(tmp_path):
 def test_resuming_what_does_not_fit_is_refused(tmp_path):
     problem = small_logistic()
     part = peer.run(GT_HSGD, problem, RING, steps=20)
-    with pytest.raises(ValueError, match=r"seed is 1 here and was 0 in the .*; make it the same, or leave out resume=$"):
+    with pytest.raises(
+        ValueError, match=r"seed is 1 here and was 0 in the .*; make it the same, or leave out resume=$"
+    ):
         peer.run(GT_HSGD, problem, RING, steps=40, seed=1, resume=part)
     with pytest.raises(ValueError, match="cannot resume: method is 'dsgd"):
         peer.run(peer.methods.dsgd(), problem, RING, steps=40, resume=part)
