@@ -131,6 +131,15 @@ def test_bands_are_those_of_figures(tmp_path):
     np.testing.assert_allclose(np.subtract(line["loss"]["high"], line["loss"]["mid"]), spread, rtol=1e-4)
 
 
+def test_lines_of_a_comparison_have_the_order_and_the_colours_of_its_figure(tmp_path):
+    """The page once went by the names of folders, and so gave each method the colour of another."""
+    names = ("gt-hsgd", "d2", "dsgd")
+    found = peerdescent.Comparison({name: peerdescent.Traces([trace(f"{name}[alpha=1]")]) for name in names})
+    drawn = [(line.get_label(), line.get_color()) for line in found.figure().axes[0].get_lines()]
+    assert [name for name, _ in drawn] == list(names)
+    assert [(one["label"], one["colour"]) for one in contents(found.report(tmp_path))["groups"]] == drawn
+
+
 def test_seeds_are_interpolated_to_common_places_and_end_with_the_first():
     tables = [
         pd.DataFrame({"seconds": [0, 2, 4], "loss": [4, 2, 0]}),

@@ -124,7 +124,7 @@ def leaders(groups: Iterable[Group]) -> list[Group]:
 def runs(folder: Path) -> list[Run]:
     """The run folders in a folder and its subfolders. What only looks like one is left out, with a warning."""
     found = []
-    for place in sorted(_places(folder)):
+    for place in sorted(_places(folder), key=_rank):
         try:
             trace = _trace(place)
         except ValueError as error:
@@ -139,6 +139,13 @@ def _places(folder: Path) -> set[Path]:
     stored = {file.parent for file in folder.rglob("step-*.safetensors") if UNFINISHED not in file.parts}
     homes = {inner.parent.parent if inner.name.startswith("rank-") else inner.parent for inner in stored}
     return homes | {file.parent for file in folder.rglob("summary.json")}
+
+
+def _rank(place: Path) -> Path:
+    """Where a run folder stands among others: those of a comparison in its order, and the others by their names."""
+    home, root = place.parent.name, place.parent.parent
+    known = [one.get("folder") for one in _methods(root).values()] if (root / INDEX).is_file() else []
+    return root / f"{known.index(home):09}" / place.name if home in known else place
 
 
 def _trace(place: Path) -> Trace:
@@ -169,18 +176,22 @@ def _named(place: Path) -> str | None:
     if not re.fullmatch(r"seed-\d+", place.name):
         return None
     if (root / INDEX).is_file():
-        methods = _json(root / INDEX, ("methods",))["methods"]
-        require(isinstance(methods, dict), f"{root / INDEX} is not the index of a comparison: remove it")
-        return next((str(name) for name, one in methods.items() if one.get("folder") == home.name), None)
+        return next((str(name) for name, one in _methods(root).items() if one.get("folder") == home.name), None)
     return home.name if root.name == "runs" else None
+
+
+def _methods(root: Path) -> dict[str, Any]:
+    """What the index in the folder of a comparison has of each method, by name."""
+    methods = _json(root / INDEX, ("methods",))["methods"]
+    require(isinstance(methods, dict), f"{root / INDEX} is not the index of a comparison: remove it")
+    return dict(methods)
 
 
 def chosen(folder: Path) -> dict[str, str]:
     """How parameters that were not given were chosen, by method, in all comparisons of a folder and its subfolders."""
     found: dict[str, str] = {}
     for file in sorted(folder.rglob(INDEX)):
-        methods = _json(file, ("methods",))["methods"]
-        found |= {name: one["how"] for name, one in methods.items() if one.get("how") not in (None, "", GIVEN)}
+        found |= {name: one["how"] for name, one in _methods(file.parent).items() if one.get("how") not in (None, "", GIVEN)}
     return found
 
 
