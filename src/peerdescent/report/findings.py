@@ -191,7 +191,8 @@ def chosen(folder: Path) -> dict[str, str]:
     """How parameters that were not given were chosen, by method, in all comparisons of a folder and its subfolders."""
     found: dict[str, str] = {}
     for file in sorted(folder.rglob(INDEX)):
-        found |= {name: one["how"] for name, one in _methods(file.parent).items() if one.get("how") not in (None, "", GIVEN)}
+        methods = _methods(file.parent)
+        found |= {name: one["how"] for name, one in methods.items() if one.get("how") not in (None, "", GIVEN)}
     return found
 
 
