@@ -227,3 +227,15 @@ def test_a_branch_with_too_many_samples_is_refused():
 
     with pytest.raises(ValueError, match="has more than 64 samples"):
         outline(peer.Method(lambda x, net: x, step))
+
+
+def test_misspelled_names_get_the_closest():
+    message = r"^unknown parameter of gt_hsgd 'alpa': did you mean 'alpha'\? Known: alpha, batch, beta, initial_batch$"
+    with pytest.raises(ValueError, match=message):
+        peer.methods.gt_hsgd(alpa=1)
+    with pytest.raises(AttributeError, match=r"^peerdescent.methods has no 'gthsgd': did you mean gt_hsgd, gt_dsgd"):
+        peer.methods.gthsgd  # noqa: B018
+    with pytest.raises(AttributeError, match=r"^peerdescent.methods has no 'zzz': see dir\(peer.methods\)$"):
+        peer.methods.zzz  # noqa: B018
+    assert not hasattr(peer.methods, "__wrapped__")
+    assert {"gt_hsgd", "parse", "named"} <= set(dir(peer.methods))

@@ -5,11 +5,13 @@ Each function returns a `Method`. Defaults are those of the parts, unless the pa
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec
 
 from peerdescent.compressors import Compressor
+from peerdescent.errors import unknown
 from peerdescent.methods import fusions
 from peerdescent.methods.contract import Method, compose
 from peerdescent.methods.estimators import adam, hybrid, momentum, page, sgd, spider, svrg
@@ -29,7 +31,24 @@ from peerdescent.methods.fusions import (
     tracking,
 )
 
+_P = ParamSpec("_P")
 
+
+def _spelled(function: Callable[_P, Method]) -> Callable[_P, Method]:
+    """A function that refuses a misspelled parameter with the closest name."""
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def made(*arguments: _P.args, **values: _P.kwargs) -> Method:
+        for name in values:
+            if name not in known:
+                raise unknown(f"parameter of {function.__name__}", name, known)
+        return function(*arguments, **values)
+
+    return made
+
+
+@_spelled
 def dsgd(alpha: float = consensus.alpha, batch: int = sgd.batch) -> Method:
     """Decentralized SGD: x_{t+1} = W x_t - alpha g(x_t).
 
@@ -41,6 +60,7 @@ def dsgd(alpha: float = consensus.alpha, batch: int = sgd.batch) -> Method:
     return compose(sgd(batch), consensus(alpha), "dsgd")
 
 
+@_spelled
 def d2(alpha: float = exact_diffusion.alpha, batch: int = sgd.batch) -> Method:
     """D2: stochastic gradients with exact diffusion, which removes the bias of `dsgd`.
 
@@ -49,6 +69,7 @@ def d2(alpha: float = exact_diffusion.alpha, batch: int = sgd.batch) -> Method:
     return compose(sgd(batch), exact_diffusion(alpha), "d2")
 
 
+@_spelled
 def gt_dsgd(alpha: float = tracking.alpha, batch: int = sgd.batch) -> Method:
     """GT-DSGD: stochastic gradients with gradient tracking, on any primitive doubly stochastic W.
 
@@ -57,6 +78,7 @@ def gt_dsgd(alpha: float = tracking.alpha, batch: int = sgd.batch) -> Method:
     return compose(sgd(batch), tracking(alpha), "gt-dsgd")
 
 
+@_spelled
 def d_pd_sgd(
     eta: float = primal_dual.eta,
     alpha: float = primal_dual.alpha,
@@ -79,6 +101,7 @@ def d_pd_sgd(
     return compose(sgd(batch), primal_dual(eta, alpha, kappa), "d-pd-sgd")
 
 
+@_spelled
 def d_get(
     alpha: float = tracking.alpha, period: int = spider.period, batch: int = spider.batch, large_batch: int = 64
 ) -> Method:
@@ -98,6 +121,7 @@ def d_get(
     return compose(spider(period, batch, large_batch), tracking(alpha, atc=False), "d-get")
 
 
+@_spelled
 def d_spider_sfo(
     alpha: float = exact_diffusion.alpha, period: int = spider.period, batch: int = spider.batch, large_batch: int = 64
 ) -> Method:
@@ -117,6 +141,7 @@ def d_spider_sfo(
     return compose(spider(period, batch, large_batch), exact_diffusion(alpha), "d-spider-sfo")
 
 
+@_spelled
 def gt_sarah(alpha: float = tracking.alpha, period: int = spider.period, batch: int = spider.batch) -> Method:
     """GT-SARAH: spider with exact local gradients at its restarts, and gradient tracking; finite sums only.
 
@@ -133,6 +158,7 @@ def gt_sarah(alpha: float = tracking.alpha, period: int = spider.period, batch: 
     return compose(spider(period, batch, None), tracking(alpha), "gt-sarah")
 
 
+@_spelled
 def gt_hsgd(
     alpha: float = tracking.alpha,
     beta: float = hybrid.beta,
@@ -159,6 +185,7 @@ def gt_hsgd(
     return compose(hybrid(beta, batch, initial_batch), tracking(alpha), "gt-hsgd")
 
 
+@_spelled
 def push_pull(alpha: float = fusions.push_pull.alpha, batch: int = sgd.batch) -> Method:
     """Push-pull, or S-AB: stochastic gradients, tracked on any strongly connected directed graph.
 
@@ -175,6 +202,7 @@ def push_pull(alpha: float = fusions.push_pull.alpha, batch: int = sgd.batch) ->
     return compose(sgd(batch), fusions.push_pull(alpha), "push-pull")
 
 
+@_spelled
 def dsgdm(alpha: float = consensus.alpha, rho: float = momentum.rho, batch: int = momentum.batch) -> Method:
     """Decentralized SGD with momentum: x_{t+1} = W(x_t - alpha v_t), with v_t a moving average of gradients.
 
@@ -191,6 +219,7 @@ def dsgdm(alpha: float = consensus.alpha, rho: float = momentum.rho, batch: int 
     return compose(momentum(rho, batch), consensus(alpha, atc=True), "dsgdm")
 
 
+@_spelled
 def gt_momentum(alpha: float = tracking.alpha, rho: float = momentum.rho, batch: int = momentum.batch) -> Method:
     """Moving averages of gradients with gradient tracking.
 
@@ -208,6 +237,7 @@ def gt_momentum(alpha: float = tracking.alpha, rho: float = momentum.rho, batch:
     return compose(momentum(rho, batch), tracking(alpha), "gt-momentum")
 
 
+@_spelled
 def edm(alpha: float = exact_diffusion.alpha, rho: float = momentum.rho, batch: int = momentum.batch) -> Method:
     """EDM: moving averages of gradients with exact diffusion.
 
@@ -224,6 +254,7 @@ def edm(alpha: float = exact_diffusion.alpha, rho: float = momentum.rho, batch: 
     return compose(momentum(rho, batch), exact_diffusion(alpha), "edm")
 
 
+@_spelled
 def gt_svrg(alpha: float = tracking.alpha, period: int = svrg.period, batch: int = svrg.batch) -> Method:
     """GT-SVRG: gradients corrected by an exact one at an earlier point, with gradient tracking; finite sums only.
 
@@ -240,6 +271,7 @@ def gt_svrg(alpha: float = tracking.alpha, period: int = svrg.period, batch: int
     return compose(svrg(period, batch), tracking(alpha), "gt-svrg")
 
 
+@_spelled
 def gt_page(
     alpha: float = tracking.alpha,
     probability: float = page.probability,
@@ -262,6 +294,7 @@ def gt_page(
     return compose(page(probability, batch, large_batch), tracking(alpha), "gt-page")
 
 
+@_spelled
 def extra(alpha: float = fusions.extra.alpha, batch: int = sgd.batch) -> Method:
     """EXTRA: x_{t+1} = x_t + W x_t - (x_{t-1} + W x_{t-1})/2 - alpha (v_t - v_{t-1}).
 
@@ -277,6 +310,7 @@ def extra(alpha: float = fusions.extra.alpha, batch: int = sgd.batch) -> Method:
     return compose(sgd(batch), fusions.extra(alpha), "extra")
 
 
+@_spelled
 def qg_dsgdm(alpha: float = quasi_global.alpha, mu: float = quasi_global.mu, batch: int = sgd.batch) -> Method:
     """QG-DSGDm: momentum by what neighbours agreed on, for data that differ between nodes.
 
@@ -293,6 +327,7 @@ def qg_dsgdm(alpha: float = quasi_global.alpha, mu: float = quasi_global.mu, bat
     return compose(sgd(batch), quasi_global(alpha, mu), "qg-dsgdm")
 
 
+@_spelled
 def decentlam(
     alpha: float = fusions.decentlam.alpha, mu: float = fusions.decentlam.mu, batch: int = sgd.batch
 ) -> Method:
@@ -311,6 +346,7 @@ def decentlam(
     return compose(sgd(batch), fusions.decentlam(alpha, mu), "decentlam")
 
 
+@_spelled
 def d_adam(
     alpha: float = consensus.alpha,
     beta1: float = adam.beta1,
@@ -335,6 +371,7 @@ def d_adam(
     return compose(adam(beta1, beta2, epsilon, batch), consensus(alpha, atc=True), "d-adam")
 
 
+@_spelled
 def gt_adam(
     alpha: float = adaptive_tracking.alpha,
     decay: float = adaptive_tracking.decay,
@@ -359,6 +396,7 @@ def gt_adam(
     return compose(sgd(batch), adaptive_tracking(alpha, decay, decay_square, epsilon), "gt-adam")
 
 
+@_spelled
 def choco_sgd(
     alpha: float = choco.alpha,
     gamma: float = choco.gamma,
@@ -381,6 +419,7 @@ def choco_sgd(
     return compose(sgd(batch), choco(alpha, gamma, compressor), "choco-sgd")
 
 
+@_spelled
 def beer(
     alpha: float = compressed_tracking.alpha,
     gamma: float = compressed_tracking.gamma,
@@ -403,6 +442,7 @@ def beer(
     return compose(sgd(batch), compressed_tracking(alpha, gamma, compressor), "beer")
 
 
+@_spelled
 def motef(
     alpha: float = compressed_tracking.alpha,
     gamma: float = compressed_tracking.gamma,
@@ -427,6 +467,7 @@ def motef(
     return compose(momentum(rho, batch), compressed_tracking(alpha, gamma, compressor), "motef")
 
 
+@_spelled
 def docom(
     alpha: float = compressed_tracking.alpha,
     gamma: float = compressed_tracking.gamma,
@@ -453,6 +494,7 @@ def docom(
     return compose(hybrid(beta, batch, initial_batch), compressed_tracking(alpha, gamma, compressor), "docom")
 
 
+@_spelled
 def k_gt(
     alpha: float = local_tracking.alpha,
     outer: float = local_tracking.outer,
@@ -475,6 +517,7 @@ def k_gt(
     return compose(sgd(batch), local_tracking(alpha, outer, interval), "k-gt")
 
 
+@_spelled
 def led(
     alpha: float = local_diffusion.alpha,
     dual: float = local_diffusion.dual,
@@ -497,6 +540,7 @@ def led(
     return compose(sgd(batch), local_diffusion(alpha, dual, interval), "led")
 
 
+@_spelled
 def proxskip(
     alpha: float = skip.alpha,
     dual: float = skip.dual,
@@ -521,6 +565,7 @@ def proxskip(
     return compose(sgd(batch), skip(alpha, dual, chi, probability), "proxskip")
 
 
+@_spelled
 def proxgt(alpha: float = proximal_tracking.alpha, batch: int = sgd.batch) -> Method:
     """ProxGT: gradient tracking with proximal steps, for composite problems.
 
@@ -536,6 +581,7 @@ def proxgt(alpha: float = proximal_tracking.alpha, batch: int = sgd.batch) -> Me
     return compose(sgd(batch), proximal_tracking(alpha), "proxgt")
 
 
+@_spelled
 def deepstorm(
     alpha: float = proximal_tracking.alpha,
     beta: float = hybrid.beta,
@@ -558,6 +604,7 @@ def deepstorm(
     return compose(hybrid(beta, batch, initial_batch), proximal_tracking(alpha, atc=False), "deepstorm")
 
 
+@_spelled
 def gt_nsgdm(
     alpha: float = normalized_tracking.alpha, rho: float = momentum.rho, batch: int = momentum.batch
 ) -> Method:
