@@ -3,7 +3,7 @@
 const assert = require("node:assert/strict");
 const test = require("node:test");
 
-const {band, cellsOf, end, lineOf, plain, range, shades, wrapped} = require("../../src/peerdescent/report/page.js");
+const {band, cellsOf, end, lineOf, plain, range, shades, unseen, wrapped} = require("../../src/peerdescent/report/page.js");
 
 const group = {label: "dsgd", colour: "#0072B2", diverged: false};
 const line = (mid, more = {}) => ({group, index: 0, x: mid.map((_, k) => k), mid, low: mid, high: mid, ...more});
@@ -66,6 +66,13 @@ test("a cross marks the last point, or the upper edge", () => {
   assert.deepEqual(end(line([1, 5000]), null, true)[0].y, [5000]);
   assert.deepEqual(end(line([null]), [0, 9], false), []);
   assert.deepEqual(end(line([0, 0]), [0, 9], true), []);
+});
+
+test("what a log axis cannot show is named", () => {
+  const of = (label, mid) => line(mid, {group: {...group, label}});
+  const lines = [of("a", [0, 0]), of("b", [0, 1]), of("c", [-1, null]), of("d", [0, null]), of("e", [])];
+  assert.deepEqual(unseen(lines, true), ["0: a, d", "not above 0: c"]);
+  assert.deepEqual(unseen(lines, false), []);
 });
 
 test("a map is stored once, and turned where its parameters are exchanged", () => {

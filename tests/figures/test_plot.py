@@ -66,7 +66,20 @@ def test_bytes_are_for_people(tmp_path):
 def test_no_consensus_error_at_all(tmp_path):
     figure = plot.comparison({"a": make(consensus=0.0)})
     assert figure.axes[2].get_yscale() == "linear"
+    assert [text.get_text() for text in figure.axes[2].texts] == ["0: a"], "an empty panel says why"
+    assert not len(figure.axes[2].get_yticks())
     plot.save(figure, tmp_path / "a.png")
+
+
+def test_what_a_log_axis_cannot_show_is_named():
+    traces = {name: make(consensus=0.0) for name in ("gt-dsgd", "gt-hsgd")} | {"dsgd": make()}
+    panels = [("epoch", "consensus"), ("epoch", "gap"), ("epoch", "loss")]
+    zero, above, linear = plot.curves(traces, panels, optimum=0.0).axes
+    assert [text.get_text() for text in zero.texts] == ["0: gt-dsgd, gt-hsgd"]
+    assert not above.texts
+    assert not linear.texts
+    (axes,) = plot.curves(traces | {"d2": make(losses=np.full(20, 9.0))}, [("epoch", "gap")], optimum=2.0).axes
+    assert [text.get_text() for text in axes.texts] == ["not above 0: gt-dsgd, gt-hsgd, dsgd"]
 
 
 def test_an_escape_does_not_flatten_the_others(tmp_path):

@@ -166,10 +166,13 @@ def _check(
 class _Line(NamedTuple):
     """One line of a figure: the mean of one or several traces at the points x, and the band from low to high."""
 
+    name: str
     x: np.ndarray
     mean: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    least: float
+    """The smallest value, which a log axis may not show."""
     diverged: bool = False
 
 
@@ -214,12 +217,13 @@ def _line(name: str, traces: Sequence[Trace], x: str, metric: Metric, optimum: f
     found = band(tables, x, metric.name)
     require(len(found.x) > 0, f"the traces of {name!r} have no {x} in common: give them the same budget")
     low, high = found.edges(metric.log)
+    least = float(np.nanmin(found.values))
     if not metric.log:
-        return _Line(found.x, found.mean, low, high)
+        return _Line(name, found.x, found.mean, low, high, least)
     # A log axis cannot show the zero consensus error of a common start, or a loss below the optimum.
     mean = np.where(found.mean > 0, found.mean, np.nan)
-    least = found.values[found.values > 0].min(initial=math.inf)
-    return _Line(found.x, mean, np.maximum(low, least) + 0 * mean, high + 0 * mean)
+    floor = found.values[found.values > 0].min(initial=math.inf)
+    return _Line(name, found.x, mean, np.maximum(low, floor) + 0 * mean, high + 0 * mean, least)
 
 
 def _linear(axes: Axes, lines: Sequence[_Line]) -> None:
@@ -250,7 +254,19 @@ def _loss_limits(axes: Axes, lines: Sequence[_Line]) -> None:
 
 
 def _logarithmic(axes: Axes, lines: Sequence[_Line]) -> None:
-    if not _finite(line.mean for line in lines):
+    unseen = [line for line in lines if not np.isfinite(line.mean).any()]
+    parts = {"0": [line.name for line in unseen if line.least == 0]}
+    parts["not above 0"] = [line.name for line in unseen if line.least < 0]
+    said = [f"{what}: {', '.join(dict.fromkeys(names))}" for what, names in parts.items() if names]
+    at: dict[str, Any] = {"x": 0.02, "y": 0.03}
+    if len(unseen) == len(lines):
+        at = {"x": 0.5, "y": 0.5, "ha": "center", "va": "center"}
+        axes.set_yticks([])
+    if said:
+        shown = "\n".join(textwrap.fill(each, 44, break_on_hyphens=False) for each in said)
+        box = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1}
+        axes.text(s=shown, transform=axes.transAxes, fontsize=9, color="0.3", bbox=box, zorder=4, **at)
+    if len(unseen) == len(lines):
         return
     axes.set_yscale("log")
     axes.grid(which="minor", axis="y", color="0.95", linewidth=0.6)

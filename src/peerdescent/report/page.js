@@ -59,6 +59,15 @@ function end(line, limits, log) {
   }];
 }
 
+// What a log axis cannot show: the names of lines that are nowhere above zero.
+function unseen(lines, log) {
+  const hidden = log ? lines.filter(line => line.x.length && !line.mid.some(v => v > 0)) : [];
+  const zero = hidden.filter(line => line.low.every(v => v === null || v === 0));
+  const below = hidden.filter(line => !zero.includes(line));
+  const said = (what, some) => some.length ? [`${what}: ${some.map(line => line.group.label).join(", ")}`] : [];
+  return [...said("0", zero), ...said("not above 0", below)];
+}
+
 // The cells of a heat map with the parameter `up` in rows. Each pair is stored once, with the first parameter in rows.
 function cellsOf(sweep, across, up) {
   const [first, second] = [across, up].sort((a, b) => a - b), stored = sweep.cells[first + "," + second];
@@ -108,6 +117,7 @@ function show() {
         })),
         ...lines.filter(line => line.group.diverged).flatMap(line => end(line, limits, log)),
       ];
+      const notes = unseen(lines, log).map(wrapped);
       scale.setAttribute("aria-pressed", log);
       // Keep the zoom if only the selection of lines has changed.
       const view = [across.value, up.value, log, problem && problem.value].join(), same = view === shown;
@@ -117,7 +127,12 @@ function show() {
         xaxis: axis(data.axes[across.value].title,
                     {range: [-0.02 * furthest, 1.02 * furthest],
                      ...(across.value === "bytes" && {tickformat: "~s", ticksuffix: "B"})}),
-        yaxis: axis(title, {type: log ? "log" : "linear", ...(limits ? {range: limits} : {autorange: true})}),
+        yaxis: axis(title, {type: log ? "log" : "linear", ...(limits ? {range: limits} : {autorange: true}),
+                            ...(notes.length && !limits && {showticklabels: false})}),
+        annotations: notes.length ? [{
+          text: notes.join("<br>"), xref: "paper", yref: "paper", x: 0.01, y: 0.02, xanchor: "left", yanchor: "bottom",
+          align: "left", showarrow: false, bgcolor: "rgba(255,255,255,0.8)", font: {color: "#5b6673"},
+        }] : [],
       }), {...config, doubleClick: false});
       if (!same) find("curves").on("plotly_doubleclick", whole);
     }
@@ -230,5 +245,5 @@ function show() {
 }
 
 // Outside a browser, tests import the functions and nothing is shown.
-if (typeof document === "undefined") module.exports = {band, cellsOf, end, lineOf, plain, range, shades, wrapped};
+if (typeof document === "undefined") module.exports = {band, cellsOf, end, lineOf, plain, range, shades, unseen, wrapped};
 else show();
