@@ -25,6 +25,20 @@ def test_tables_fit_the_terminal(width):
         assert layout is console.trace or "0.1235 ± 0.0012" in first, "as many digits as the deviation supports"
 
 
+@pytest.mark.parametrize(("width", "kept"), [(120, 11), (100, 10), (80, 8), (64, 7)])
+def test_numbers_of_a_trace_are_not_broken(width, kept):
+    row = {"step": 890000, "epoch": 19999.99, "loss": 0.176342, "grad_norm": 5e-4, "consensus": 2e-8, "rounds": 1780000}
+    row |= {"gradients": 1779999, "bytes": 3.65e9, "seconds": 13.14, "clock": 26.75, "test_accuracy": 0.25}
+    out = StringIO()
+    Console(file=out, width=width, markup=False).print(console.trace(pd.DataFrame([row] * 2), width))
+    head, _, *lines = out.getvalue().splitlines()
+    shown = [name for name in row if name.replace("_", " ") in head]
+    assert len(shown) == kept, head
+    assert {"step", "loss", "bytes", "clock", "test_accuracy"} <= set(shown)
+    assert all(console.cell(name, row[name]) in lines[0] for name in shown)
+    assert [" ".join(line.split()) for line in lines[2:]] == [console.MORE][: kept < len(row)]
+
+
 @pytest.mark.parametrize(
     ("column", "value", "shown"),
     [

@@ -49,6 +49,7 @@ def test_every_command_has_examples_and_exit_status(peer, words):
     assert "Examples" in answer.out
     assert f"peerdescent {' '.join(words)}" in answer.out
     assert "Exit status: 0" in answer.out
+    assert "<bool>" not in answer.out
 
 
 def test_exit_status_of_a_run(peer):
@@ -77,6 +78,7 @@ def test_help_shows_types_ranges_choices_and_defaults(peer, monkeypatch):
 
 def test_no_command_shows_help_and_version(peer):
     assert "compare" in peer().out
+    assert "<bool>" not in peer("--help").out
     assert peer("--version").out == f"peerdescent {peerdescent.__version__}\n"
     shown = peer("theory")
     assert shown.code == 0

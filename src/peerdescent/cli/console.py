@@ -31,6 +31,9 @@ ROWS = 10
 """Rows of a printed trace, after the first."""
 WIDTH = 140
 """The width of tables if the output is a file or a pipe."""
+DISPENSABLE = ("gradients", "rounds", "epoch", "consensus")
+"""Columns that a trace leaves out if there is no room for all, the first one first."""
+MORE = "more columns on a wider terminal, or by --format csv"
 WIDE = {"stationarity": 130, "gradients": 130, "epoch": 100, "rounds": 100}
 """The least width at which a comparison shows these columns, which nearly follow from other columns."""
 
@@ -132,10 +135,16 @@ def _flat(value: Any) -> Any:
 def trace(frame: pd.DataFrame, width: int, own: Sequence[Metric] = ()) -> Table:
     """A table of about ten records of a trace."""
     chosen = sorted({round(i * (len(frame) - 1) / ROWS) for i in range(ROWS + 1)})
+    rows, gap = frame.iloc[chosen].to_dict("records"), _gap(width)
     columns = [str(c) for c in frame.columns if c not in {"stationarity", "tracking", *_empty(frame)}]
-    shown = table(*columns, numbers=columns, gap=_gap(width))
-    for row in frame.iloc[chosen].to_dict("records"):
-        shown.add_row(*(cell(c, row[c], own) for c in columns))
+    texts = {c: [cell(c, row[c], own) for row in rows] for c in columns}
+    for name in DISPENSABLE:
+        if sum(gap + max(map(len, (title(c), *own_texts))) for c, own_texts in texts.items()) - gap > width:
+            texts.pop(name)
+    shown = table(*texts, numbers=[*texts], gap=gap)
+    for line in zip(*texts.values(), strict=True):
+        shown.add_row(*line)
+    shown.caption = MORE if len(texts) < len(columns) else None
     return shown
 
 
@@ -161,7 +170,7 @@ def comparison(frame: pd.DataFrame, width: int) -> Table:
         texts["loss"] += " *" if best else "  "
         style = "bold green" if best else "red" if "diverged" in row["status"] else None
         shown.add_row(*texts.values(), style=style)
-    more = "" if width >= max(WIDE.values()) else "; more columns on a wider terminal, or by --format csv"
+    more = "" if width >= max(WIDE.values()) else f"; {MORE}"
     seeds = max(frame["seeds"])
     over = f", and those within its deviation; means over {seeds} seeds, ± sample deviation" if seeds > 1 else ""
     shown.caption = f"* smallest loss{over}{more}"

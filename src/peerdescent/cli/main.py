@@ -21,6 +21,7 @@ from peerdescent.cli import console, listing, networks, results, running, signal
 from peerdescent.cli.options import HELD, with_flags
 from peerdescent.errors import PeerLost, unknown
 
+HELP = ["-h", "--help"]
 app = typer.Typer(
     help="Decentralized stochastic optimization: nodes with private data descend together, with no server.",
     epilog="""[bold]Start with[/bold]
@@ -28,7 +29,7 @@ peerdescent compare dsgd gt-dsgd gt-hsgd
 peerdescent run 'gt-hsgd\\[alpha=4,beta=0.1]' --out runs/first""",
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": HELP},
 )
 for group in (running, tuning, results, networks, listing, studies):
     app.add_typer(group.app)
@@ -53,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with warnings.catch_warnings(), signals.handled(), HELD:
         warnings.showwarning = lambda message, *_, **__: console.say(str(message), "warning")
         try:
-            code = app(args=arguments, prog_name="peerdescent", standalone_mode=False)
+            command = _without_types(typer.main.get_command(app))
+            code = command(args=arguments, prog_name="peerdescent", standalone_mode=False)
         except usage_error as error:
             code = _refuse(_explained(error))
         except PeerLost as error:
@@ -72,6 +74,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 raise
             code = _refuse("out of memory: smaller batches, fewer rows or fewer nodes need less")
     sys.exit(code)
+
+
+def _without_types(command: Any) -> Any:
+    """A command whose help page does not say `<bool>` of the options that typer adds: --help and those for shells."""
+    for option in command.get_params(typer.Context(command, help_option_names=HELP)):
+        if getattr(option, "is_flag", False) and option.metavar is None:
+            option.metavar = ""
+    for inner in getattr(command, "commands", {}).values():
+        _without_types(inner)
+    return command
 
 
 def _explained(error: Any) -> str:
