@@ -108,6 +108,66 @@ def test_csv_whose_names_are_numbers_behind_an_index(tmp_path, head, rows):
     assert len(load(path, index=0, header=True, labels="classes")) == 2
 
 
+@pytest.mark.parametrize(
+    ("head", "rows", "size"),
+    [
+        ("0,1,2,label", ["0.5,1.5,2.5,cat", "2.5,3.5,1.5,dog", "1.5,0.5,0.5,cat"], 4),
+        (",0,1,label", ["8,1.5,2.5,cat", "3,3.5,1.5,dog", "9,0.5,0.5,cat"], 2),
+        ("2018,2019,outcome", ["5,7,cat", "2,3,dog", "1,0,cat"], 3),
+        ("30,10,label", ["0.5,2.5,True", "2.5,1.5,True", "1.5,0.5,False"], 3),
+        ("9,label", ["0.5,cat", "2.5,dog", "1.5,cat"], 2),
+        ("0,1,2", ["5,7,cat", "2,3,dog", "1,0,cat"], 3),
+    ],
+)
+def test_csv_whose_names_are_numbers_beside_texts(tmp_path, head, rows, size):
+    path = write(tmp_path / "some.csv", "\n".join([head, *rows]))
+    options = {"target": -1, "index": 0 if head[0] == "," else None}
+    with pytest.raises(ValueError, match=r"its first line is .* which may be names .* say which by header="):
+        load(path, **options)
+    data = load(path, header=True, **options)
+    assert (len(data), data.dimension + 1, len(data.classes)) == (3, size + (head[0] == ","), 2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1,2,cat\n3,4,dog\n5,6,cat\n", "5,3,True\n4.5,3.5,False\n4.5,2.5,true\n", "7,9,cat\n5,6,dog\n3,4,dog\n"],
+    ids=["the text comes again", "truth values", "numbers that are no names"],
+)
+def test_csv_whose_first_line_is_a_row_with_a_text(tmp_path, text):
+    assert len(load(write(tmp_path / "some.csv", text), labels="classes")) == 3
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [["1.1", "1.10", "1.2"], ["01", "1", "2"], ["1e1", "10", "2"], [f"123456789012345678901{k}" for k in "123"]],
+)
+def test_texts_that_are_one_number_are_several_labels_and_groups(tmp_path, texts):
+    lines = "".join(f"{texts[k % 3]},{k}.5,{k % 2}\n" for k in range(9))
+    for head, roles in (("g,a,y\n", ("g", "y", "a")), ("", (0, -1, 1))):
+        path = write(tmp_path / "some.csv", head + lines)
+        for _ in range(2):
+            data = load(path, groups=roles[0], target=roles[1])
+            assert data.partition(by=str(roles[0])).names == tuple(sorted(texts))
+        data = load(path, target=roles[0])
+        assert (data.kind, data.classes) == ("classes", tuple(sorted(texts)))
+    path = write(tmp_path / "last.csv", "".join(f"{k}.5,{texts[k % 3]}\n" for k in range(9)))
+    assert load(path).classes == tuple(sorted(texts))
+
+
+def test_numbers_stay_numbers(tmp_path):
+    rows = [(" 3", "True"), ("4 ", "False"), ("3", "TRUE")]
+    path = write(tmp_path / "some.csv", "g,a,y\n" + "".join(f"{g},0.5,{y}\n" for g, y in rows))
+    data = load(path, groups="g")
+    assert (data.partition(by="g").names, data.classes) == ((3, 4), (False, True))
+
+
+def test_real_targets_may_be_written_in_several_ways(tmp_path):
+    path = write(tmp_path / "some.csv", "a,y\n" + "".join(f"{k % 7}.5,{k % 2}.{k}\n" for k in range(10, 130)))
+    assert load(path).labels[0] == np.float32(0.1)
+    few = write(tmp_path / "few.csv", "a,y\n1,0.5\n2,0.50\n3,1.5\n")
+    assert load(few, labels="real").labels.tolist() == [0.5, 0.5, 1.5]
+
+
 def test_a_number_of_one_column_that_is_the_name_of_another_is_refused(tmp_path):
     path = write(tmp_path / "some.csv", ",0,1,2\n0,0.5,8.5,1\n1,2.5,7.5,0\n")
     named = {"header": True, "index": 0, "normalise": False}

@@ -8,9 +8,10 @@ import http.client
 import math
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any
@@ -96,17 +97,19 @@ def read_csv(path: Path, options: TableOptions = TableOptions()) -> Table:  # no
     A first line of numbers that may be names is refused unless `header` says what it is. So are an index column that is
     not named by `index`, and texts as features unless `target` says where the labels are.
     """
-    target, header = options.target, options.header
+    target, header, unsure = options.target, options.header, False
     with _reading(path, "comma-separated text"):
         _require_fits(path, b",;\t\n")
         first, separator = _first_lines(path)
         if header is None:
             header = _has_header(first)
-            require(
-                header or not _may_be_names(first),
-                _UNSURE.format(tables.some(first.iloc[0].fillna("(empty)").tolist(), 4)),
-            )
+            unsure = not header and _may_be_names(first)
         frame = pd.read_csv(path, header=0 if header else None, low_memory=False, sep=separator)
+        require(
+            not unsure or _comes_again(first.iloc[0], frame),
+            f"its first line is {tables.some(first.iloc[0].fillna('(empty)').tolist(), 4)}, which may be names of "
+            "columns or numbers; say which by header=",
+        )
     written = first.iloc[0].dropna().astype(str).str.strip().tolist() if header else []
     twice = next((name for name in written if written.count(name) > 1), None)  # pandas has renamed the second
     require(twice is None, f"{path.name} has several columns called {twice!r}: rename all but one")
@@ -126,6 +129,8 @@ def read_csv(path: Path, options: TableOptions = TableOptions()) -> Table:  # no
             f"{'the first column' if place == 0 else f'column {place}'} of {path.name} has no name, so it is an index: "
             f"leave it out by index={place}, or if it is a feature, name it",
         )
+    for role in found.keys() - {"index"}:
+        _keep_texts(frame, found[role], partial(pd.read_csv, path, header=0 if header else None, sep=separator))
     made = tables.table(frame, path.name, texts=target is not None, **found)
     return made if header or made.encoded else made._replace(columns=())
 
@@ -213,21 +218,40 @@ def _has_header(first: pd.DataFrame) -> bool:
 def _may_be_names(first: pd.DataFrame) -> bool:
     """Whether a first line of numbers may be names: 0, 1, 2, ..., or whole numbers above features that are not.
 
-    Empty cells before them, above an index, are as pandas writes them.
+    Empty cells before them, above an index, are as pandas writes them. Texts beside them, above texts, do not count.
     """
-    head, *rest = first.fillna("").to_numpy().tolist()
-    indexed = head[0] == "" and any(row[0].strip() == "0" for row in rest)
-    head = list(dropwhile(lambda cell: cell == "", head))
-    if not all(cell.strip().isdecimal() and len(cell) < 10 for cell in head) or len(set(head)) < len(head) or not rest:
+    lines = first.fillna("").to_numpy().tolist()
+    if len(lines) < 2:
+        return False
+    cells = list(zip(*lines, strict=True))  # above and below
+    indexed = cells[0][0] == "" and cells[0][1].strip() == "0"
+    cells = list(dropwhile(lambda cell: cell[0] == "", cells))
+    head = [above for above, _ in cells if above == "" or tables.is_number(above)]
+    least = int(len(head) == len(cells))  # a line without texts needs more columns
+    if not head or not all(cell.strip().isdecimal() and len(cell) < 10 for cell in head) or len(set(head)) < len(head):
         return False
     numbers = [int(cell) for cell in head]
-    counted = len(head) > 1 and numbers == list(range(numbers[0], numbers[0] + len(head)))
-    return (
-        counted or indexed or (len(head) > 2 and not any(cell.strip().lstrip("-").isdecimal() for cell in rest[0][:-1]))
+    counted = len(head) > least and numbers == list(range(numbers[0], numbers[0] + len(head)))
+    below = [cell for above, cell in cells[:-1] if tables.is_number(above)]  # the last column may be labels
+    fractions = len(below) > least and not any(cell.strip().lstrip("-").isdecimal() for cell in below)
+    return counted or indexed or fractions
+
+
+def _comes_again(line: pd.Series[Any], frame: tables.Frame) -> bool:
+    """Whether a text of the first line is one of the texts below it, so that it is no name, or only one row follows."""
+    texts = [(k, cell) for k, cell in enumerate(line) if isinstance(cell, str) and not tables.is_number(cell)]
+    return bool(texts) and (
+        len(frame) < 3 or any((frame.iloc[1:, k].astype(str).str.lower() == cell.lower()).any() for k, cell in texts)
     )
 
 
-_UNSURE = "its first line is {}, which may be names of columns or numbers; say which by header="
+def _keep_texts(frame: tables.Frame, column: tables.Column, read: Callable[..., tables.Frame]) -> None:
+    """Put back the texts of a column that pandas took for numbers, where several of them are one number."""
+    numbers = frame[column]
+    if pd.api.types.is_numeric_dtype(numbers) and not pd.api.types.is_bool_dtype(numbers):
+        texts = read(usecols=[frame.columns.get_loc(column)], dtype=str).iloc[:, 0]
+        if texts.str.strip().nunique() != numbers.nunique():
+            frame[column] = texts
 
 
 def _claim(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[int, ...]:

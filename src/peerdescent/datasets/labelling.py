@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -58,6 +59,10 @@ def labelled(
     known = isinstance(raw, pd.Categorical) or raw.dtype.kind in "biufUS"
     require(known, f"{name} has labels of type {raw.dtype}: give numbers or texts")
     values, codes = values_of(raw)
+    free = kind is None and positive is None and not default
+    if raw.dtype.kind in "US" and (kind == "real" or (free and len(values) > MOST)):
+        with suppress(ValueError):  # numbers that are written in several ways, such as 0.5 and 0.50
+            return labelled(raw.astype(float), name, "real")
     numbers = not isinstance(raw, pd.Categorical) and raw.dtype.kind in "iuf"
     whole = numbers and all(isinstance(value, int) for value in values)
     if kind is None:
