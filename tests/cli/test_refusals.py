@@ -182,7 +182,7 @@ BAD_FILES = {
     ),
     "a,y\n1,no\n3,yes\n5,no\n": (
         "run dsgd --data x.csv --nodes 2 --problem linear",
-        "x.csv has labels such as 'no': real targets are numbers; use --problem softmax",
+        "x.csv has labels such as 'no': real targets are numbers; use --problem logistic for two classes, or softmax",
     ),
     "a,site,y\n1,Ulm,0\n3,Bern,1\n5,Ulm,1\n": (
         "run dsgd --data x.csv --groups site --nodes 3",
@@ -209,7 +209,11 @@ BAD_FILES = {
         "run dsgd --data x.svm --nodes 2 --scale",
         "x.svm is sparse, and --scale would fill column 0, whose smallest value is -2: pass --no-scale, or load",
     ),
-    "1 1:-3\n-1 2:1\n": ("run dsgd --data x.svm --index 0", "--index 0 is about columns, and x.svm is not a .csv file"),
+    "1 1:-3\n-1 2:1\n": (
+        "run dsgd --data x.svm --index 0",
+        "--index 0 is about columns, and x.svm is not a .csv file: save a table as .csv, or read it by pandas in "
+        "Python; for other files leave it out",
+    ),
     "a,b,y\n" + "1" * 400 + ",2,0\n3,4,1\n": ("run dsgd --data x.csv --nodes 2", "x.csv"),
 }
 
