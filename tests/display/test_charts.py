@@ -1,5 +1,6 @@
 """Charts: points are where the axes say, gaps stay gaps, and nothing is drawn outside."""
 
+import itertools
 import re
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerdescent.display import Curve, bars, chart
-from peerdescent.display.charts import HEIGHT, POINTS, WIDTH
+from peerdescent.display.charts import BOTTOM, HEIGHT, LETTER, MARKS, POINTS, WIDTH
 
 
 def lines(made):
@@ -55,6 +56,27 @@ def test_a_band_and_names():
     assert len([each for each in made.iter("path") if each.get("opacity") == "0.2"]) == 1
     assert [each.text for each in made.iter("text")][-2:] == ["one", "<two>"]
     assert made.get("aria-label") == "loss by steps of one, <two>"
+
+
+@pytest.mark.parametrize("last", [3, 20, 1000, 8000, 123_456, 2e6, 1e9, 1 + 1e-5])
+def test_labels_have_room(last):
+    """Those below a long run once overlapped, and 100,000 beside one began outside."""
+    made = chart([Curve([last / 4, last], [1e5 * k for k in (0.2, 1)])], "epochs", "loss")
+    below = [each for each in made.iter("text") if float(each.get("y")) == HEIGHT - BOTTOM + 15]
+    ends = [(float(each.get("x")), LETTER * len(each.text) / 2) for each in below]
+    assert 1 <= len(ends) <= MARKS
+    assert all(x + half <= WIDTH for x, half in ends)
+    assert all(x + half < y - other for (x, half), (y, other) in itertools.pairwise(ends))
+    beside = [each for each in made.iter("text") if each.get("text-anchor") == "end"]
+    assert "100,000" in [each.text for each in beside]
+    assert all(float(each.get("x")) >= LETTER * len(each.text) for each in beside)
+
+
+def test_a_line_of_zeros_is_named_on_a_log_axis():
+    zero, other = Curve([0, 1], [0, 0], "a"), Curve([0, 1], [0, 2], "b")
+    assert [each.text for each in chart([zero, other], "steps", "error", log=True).iter("text")][-2:] == ["a: 0", "b"]
+    assert chart([zero], "steps", "error", log=True).text == "error is 0."
+    assert [each.text for each in chart([zero, other], "steps", "error").iter("text")][-2:] == ["a", "b"]
 
 
 def test_long_lines_have_fewer_points_and_the_same_ends():

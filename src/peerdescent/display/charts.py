@@ -14,6 +14,11 @@ from peerdescent.display.elements import COLOURS, colour, element, note, svg, te
 
 WIDTH, HEIGHT = 230.0, 165.0
 LEFT, RIGHT, TOP, BOTTOM = 48.0, 10.0, 22.0, 36.0
+"""Margins; the left one is wider where labels need it."""
+LETTER = 7.2
+"""The width of a digit, in pixels, in the wider of usual fonts."""
+MARKS = 4
+"""The most marks of a horizontal axis."""
 POINTS = 200
 """The most points of a line."""
 DECADES = 2.0
@@ -37,9 +42,9 @@ class Curve(NamedTuple):
 def chart(curves: Sequence[Curve], x: str, y: str, log: bool = False) -> Element:
     """Lines with axes, of which `x` and `y` are the labels.
 
-    Points that are not finite or beyond 1e300 are left out, and so are those up to 0 on a logarithmic axis. The
-    vertical axis is also logarithmic where all values are positive and span more than two powers of ten, as those of a
-    run that diverges do.
+    Points that are not finite or beyond 1e300 are left out, and so are those up to 0 on a logarithmic axis; the name of
+    a line that is 0 throughout says so. The vertical axis is also logarithmic where all values are positive and span
+    more than two powers of ten, as those of a run that diverges do.
 
     >>> chart([Curve([0, 1, 2], [1.0, float("nan"), 0.5])], "epochs", "loss").tag
     'svg'
@@ -48,15 +53,19 @@ def chart(curves: Sequence[Curve], x: str, y: str, log: bool = False) -> Element
     across = np.concatenate([row[:, 0] for row in rows])
     up = np.concatenate([row[:, 1:].ravel() for row in rows])
     across, up = across[np.isfinite(across)], up[np.isfinite(up)]
-    log = log or (len(up) > 0 and up.min() >= TINY and math.log10(up.max()) - math.log10(up.min()) > DECADES)
+    wide = len(up) > 0 and up.min() >= TINY and math.log10(up.max()) - math.log10(up.min()) > DECADES
+    log = log or bool(wide)
+    zero = [log and not bool(row[:, 1].any()) for row in rows]
     up = up[up >= TINY] if log else up
     if not len(across) or not len(up):
-        return note(f"{y} has no values that an axis can show.")
+        return note(f"{y} is 0." if all(zero) else f"{y} has no values that an axis can show.")
     horizontal, vertical = _Axis.of(across, False), _Axis.of(up, log)
-    drawn = [_frame(horizontal, vertical, x, y)]
+    left = _left(vertical)
+    horizontal = horizontal._replace(marks=_few(horizontal.low, horizontal.high, WIDTH - RIGHT - left))
+    drawn = [_frame(horizontal, vertical, x, y, left)]
     for index, row in enumerate(rows):
-        drawn += _line(row, horizontal, vertical, colour(index))
-    names = [curve.name for curve in curves if curve.name]
+        drawn += _line(row, horizontal, vertical, colour(index), left)
+    names = [curve.name + ": 0" * gone for curve, gone in zip(curves, zero, strict=True) if curve.name]
     label = f"{y} by {x}" + (f" of {', '.join(names)}" if names else "")
     return _with_legend(drawn, names, label)
 
@@ -121,6 +130,34 @@ def _marks(low: float, high: float, log: bool) -> list[float]:
     return [float(f"{k * step:.12g}") for k in range(first, last + 1)]
 
 
+def _few(low: float, high: float, room: float) -> tuple[float, ...]:
+    """Up to MARKS round numbers from low to high, no more than have room beside each other in so many pixels.
+
+    >>> _few(0, 8000, 172), _few(0, 3, 172), _few(0, 2e6, 100)
+    ((0.0, 4000.0, 8000.0), (0.0, 1.0, 2.0, 3.0), (0.0, 2000000.0))
+    """
+    power = 10.0 ** math.floor(math.log10(high - low))
+    marks: list[float] = []
+    for step in (power * each for each in (0.2, 0.5, 1, 2, 4, 5, 10)):
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        if last - first >= MARKS:
+            continue
+        marks = [float(f"{k * step:.12g}") for k in range(first, last + 1)] or marks[:1]
+        widest = max(_width(mark) for mark in marks)
+        if widest + LETTER <= step / (high - low) * room:
+            break
+    return tuple(marks)
+
+
+def _width(mark: float) -> float:
+    return LETTER * len(_number(mark))
+
+
+def _left(vertical: _Axis) -> float:
+    """The margin that the labels of a vertical axis need."""
+    return max(LEFT, 5 + max(_width(10**mark if vertical.log else mark) for mark in vertical.marks))
+
+
 def _number(value: float) -> str:
     """A short number; the exponent has no zeros in front.
 
@@ -131,24 +168,24 @@ def _number(value: float) -> str:
     return shown.replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
 
 
-def _frame(horizontal: _Axis, vertical: _Axis, across: str, up: str) -> Element:
+def _frame(horizontal: _Axis, vertical: _Axis, across: str, up: str, left: float) -> Element:
     """The axes with their marks and labels."""
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
     ink = {"stroke": "currentColor", "fill": "none"}
-    inside = [element("path", d=f"M{LEFT:g} {TOP:g}V{bottom:g}H{right:g}", opacity=0.5, **ink)]
+    inside = [element("path", d=f"M{left:g} {TOP:g}V{bottom:g}H{right:g}", opacity=0.5, **ink)]
     for mark, y in zip(vertical.marks, vertical.at(vertical.marks, bottom, TOP).tolist(), strict=True):
-        inside.append(element("path", d=f"M{LEFT:g} {y:.1f}H{right:g}", opacity=0.15, **ink))
-        inside.append(text(_number(10**mark if vertical.log else mark), LEFT - 5, y + 4, "end"))
-    for mark, x in zip(horizontal.marks, horizontal.at(horizontal.marks, LEFT, right).tolist(), strict=True):
+        inside.append(element("path", d=f"M{left:g} {y:.1f}H{right:g}", opacity=0.15, **ink))
+        inside.append(text(_number(10**mark if vertical.log else mark), left - 5, y + 4, "end"))
+    for mark, x in zip(horizontal.marks, horizontal.at(horizontal.marks, left, right).tolist(), strict=True):
         inside.append(element("path", d=f"M{x:.1f} {bottom:g}v4", opacity=0.5, **ink))
-        inside.append(text(_number(mark), x, bottom + 15))
-    labels = text(across, (LEFT + right) / 2, HEIGHT - 6), text(up, 4, 12, "start")
+        inside.append(text(_number(mark), min(x, WIDTH - _width(mark) / 2), bottom + 15))
+    labels = text(across, (left + right) / 2, HEIGHT - 6), text(up, 4, 12, "start")
     return element("g", *inside, *labels)
 
 
-def _line(row: np.ndarray, horizontal: _Axis, vertical: _Axis, ink: str) -> list[Element]:
+def _line(row: np.ndarray, horizontal: _Axis, vertical: _Axis, ink: str, left: float) -> list[Element]:
     """A line with a gap where a point has no place, a dot for a point between two gaps, and the band."""
-    x = horizontal.place(row[:, 0], LEFT, WIDTH - RIGHT)
+    x = horizontal.place(row[:, 0], left, WIDTH - RIGHT)
     y, low, high = (vertical.place(row[:, k], HEIGHT - BOTTOM, TOP) for k in (1, 2, 3))
     made = []
     inside = np.isfinite(x) & np.isfinite(low) & np.isfinite(high)
@@ -187,9 +224,10 @@ def bars(counts: Mapping[str, Sequence[int]], x: str, y: str) -> Element:
     up = _Axis.of(np.array([0.0, max(1.0, heights.sum(axis=0).max())]), False)
     every = math.ceil(number / 8)
     across = _Axis(-0.5, number - 0.5, False, tuple(float(k) for k in range(0, number, every)))
-    left, width = across.place(np.arange(number) - 0.4, LEFT, WIDTH - RIGHT), 0.8 * (WIDTH - RIGHT - LEFT) / number
+    side = _left(up)
+    left, width = across.place(np.arange(number) - 0.4, side, WIDTH - RIGHT), 0.8 * (WIDTH - RIGHT - side) / number
     ends = up.place(np.cumsum(np.vstack([np.zeros(number), heights]), axis=0), HEIGHT - BOTTOM, TOP)
-    drawn = [_frame(across, up, x, y)]
+    drawn = [_frame(across, up, x, y, side)]
     for kind, (below, above) in enumerate(itertools.pairwise(ends)):
         pieces = [f"M{left[k]:.1f} {below[k]:.1f}V{above[k]:.1f}h{width:.1f}V{below[k]:.1f}z" for k in range(number)]
         drawn.append(element("path", d="".join(pieces), **_fill(kind)))

@@ -141,7 +141,11 @@ def curves(
 
 def _wrapped(label: str, width: int) -> str:
     """A label in lines of at most `width` letters; a selector is cut between its parameters."""
-    return label if len(label) <= width else "\n".join(textwrap.wrap(re.sub(r",(?=\S)", ", ", label), width))
+    return (
+        label
+        if len(label) <= width
+        else "\n".join(textwrap.wrap(re.sub(r",(?=\S)", ", ", label), width, break_on_hyphens=False))
+    )
 
 
 def _check(
@@ -263,7 +267,7 @@ def _logarithmic(axes: Axes, lines: Sequence[_Line]) -> None:
         at = {"x": 0.5, "y": 0.5, "ha": "center", "va": "center"}
         axes.set_yticks([])
     if said:
-        shown = "\n".join(textwrap.fill(each, 44, break_on_hyphens=False) for each in said)
+        shown = "\n".join(_wrapped(each, 48) for each in said)
         box = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1}
         axes.text(s=shown, transform=axes.transAxes, fontsize=9, color="0.3", bbox=box, zorder=4, **at)
     if len(unseen) == len(lines):
