@@ -134,7 +134,7 @@ def test_a_folder_and_a_page(found, tmp_path):
     assert pd.read_csv(tmp_path / "c" / "comparison.csv")["loss"].tolist() == found.table["loss"].tolist()
     assert (tmp_path / "c" / "comparison.png").stat().st_size > 10_000
     found.save(tmp_path / "c")
-    with pytest.raises(ValueError, match="is a comparison of plain, ours, and ours is not asked for: name all"):
+    with pytest.raises(ValueError, match="a comparison of plain, ours, and what was asked for is plain: name all that"):
         peer.Comparison({"plain": found["plain"]}).save(tmp_path / "c")
     other = [replace(trace, identity=replace(trace.identity, dimension=9)) for trace in found["plain"]]
     other_plain = peer.Comparison({"plain": peer.Traces(other)}, missing=("ours",))

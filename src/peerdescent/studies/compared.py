@@ -264,11 +264,10 @@ class Index:
     def of(folder: Path | None, names: Sequence[str], read: bool = True) -> Index:
         """That of a folder, which may have fewer methods, but no others; not `read`, one that begins anew."""
         known = _read(folder) if folder is not None and read else {}
-        others = [name for name in known if name not in names]
         require(
-            not others,
-            f"{folder} is a comparison of {', '.join(known)}, and {', '.join(others)} is not asked for: name all, or "
-            "give another folder",
+            set(known) <= set(names),
+            f"{folder} holds a comparison of {', '.join(known)}, and what was asked for is {', '.join(names)}: name "
+            "all that it holds, or give another folder",
         )
         new = [name for name in names if name not in known]
         taken = [one["folder"] for one in known.values()]
