@@ -287,8 +287,20 @@ BAD_TABLES = {
         {"target": "y"},
     ),
     "column 'x' of data holds lists of different lengths": (frame(x=[[1], [2, 3]] * 6), {"target": "y"}),
-    "the first column of data counts the rows, so it is an index: leave it out by index='x'": (
+    "the first column of data counts the rows, so it is an index: leave it out by index='x', or if it is a feature": (
         frame(x=range(12)),
+        {"target": "y"},
+    ),
+    "column 'x' of data counts the rows, so it is an index: leave it out by index='x'": (
+        frame(z=1.0, x=[7, 5, 16, 11, 10, 9, 12, 8, 15, 14, 13, 6]),
+        {"target": "y"},
+    ),
+    "column 'Unnamed: 0' of data has no name, so it is an index: leave it out by index='Unnamed: 0', or if it is": (
+        frame(**{"z": 1.0, "Unnamed: 0": 2.0}),
+        {"target": "y"},
+    ),
+    "the first column of data has no name, so it is an index: leave it out by index='Unnamed: 0_level_0', or if": (
+        frame(**{"Unnamed: 0_level_0": 2.0}),
         {"target": "y"},
     ),
     "column 'x' of data holds 150 different texts, such as 't0': leave it out by index='x', or turn it into cat": (
@@ -321,9 +333,49 @@ def test_the_remedies_of_refused_columns_work():
     assert load(many.astype({"x": "category"}), target="y").dimension == 150
     assert load(many.assign(z=1.0), target="y", index="x").columns == ("z",)
     assert load(frame(x=range(12), z=1.0), target="y", index="x").columns == ("z",)
+    assert load(frame(x=np.arange(12.0)), target="y").columns == ("x",)
+    assert load(frame(x=[*range(11), 0]), target="y").columns == ("x",)
+    assert load(frame(x=[*range(11), 12]), target="y").columns == ("x",)
+    assert load(frame(x=range(12))[:9], target="y").columns == ("x",)
+    assert load(frame(**{"Unnamed: 0": 2.0, "z": 1.0}), target="y", index="Unnamed: 0").columns == ("z",)
     zips = frame(x=["02139", "10115"] * 6)
     assert load(zips.astype({"x": "category"}), target="y").columns == ("x=02139", "x=10115")
     assert load(zips.astype({"x": float}), target="y").columns == ("x",)
+
+
+@pytest.mark.parametrize(
+    ("cells", "what"),
+    [
+        (["1,000,000", "2,500"], "a comma"),
+        (["1,234.5", "7"], "a comma"),
+        (["1.234.567,8", "1.000"], "a comma"),
+        (["1 000", "250"], "a space"),
+        (["1\u202f000", "2\u00a0500"], "a space"),
+        (["1'000", "250"], "an apostrophe"),
+        (["-1.000.000", "1.000"], "points"),
+        (["10%", "2.5 %"], "a percent sign"),
+        (["10,5%", "7 %"], "a percent sign"),
+    ],
+)
+def test_numbers_that_are_written_for_people_are_refused(cells, what):
+    with pytest.raises(ValueError, match=rf"column 'x' of data holds numbers with {what}, such as .*: (read|turn)"):
+        load(frame(x=cells * 6), target="y")
+
+
+def test_texts_that_look_like_numbers_are_texts():
+    for cells in (["1.2.3", "1.10.0"], ["10 20", "20 30"], ["10-20", "20-30"], ["A1,000", "B2,000"], ["2020-01", "%"]):
+        assert load(frame(x=cells * 6), target="y").columns == tuple(f"x={cell}" for cell in sorted(cells))
+
+
+def test_features_without_labels_say_what_is_for_pca():
+    message = (
+        r"features without labels: .*; for pca, any will do with normalise=False, as in load\(\(features, np\.zeros"
+    )
+    for source in (FEATURES, csr_array(FEATURES), (FEATURES, None), (pd.DataFrame(FEATURES), None)):
+        with pytest.raises(ValueError, match=message):
+            load(source)
+    data = load((FEATURES, np.zeros(3)), normalise=False)
+    assert data.features.tolist() == FEATURES.tolist()
 
 
 def write(path, text):
@@ -600,7 +652,7 @@ def test_columns_are_scaled_before_they_are_rounded(kind):
 def test_a_file_is_scaled_before_it_is_rounded(tmp_path):
     times = (SECONDS - 1.7e9) / 39
     (tmp_path / "some.svm").write_text("".join(f"{k % 2} 1:{t:.0f} 2:1\n" for k, t in enumerate(SECONDS)))
-    (tmp_path / "some.csv").write_text("".join(f"{t:.0f},{k % 7},{k % 2}\n" for k, t in enumerate(SECONDS)))
+    (tmp_path / "some.csv").write_text("".join(f"{t:.1f},{k % 7},{k % 2}\n" for k, t in enumerate(SECONDS)))
     for name in ("some.svm", "some.csv", "some.csv"):  # the second time from the cache
         found = dense(load(tmp_path / name, scale=True, normalise=False))
         np.testing.assert_allclose(found[:, 0], times, rtol=1e-6)

@@ -18,6 +18,10 @@ from peerdescent.datasets.tables import Table
 from peerdescent.errors import require
 
 ACCEPTED = "a name, a path, (features, labels), a DataFrame, or a data set of scikit-learn or Hugging Face"
+UNLABELLED = (
+    "features without labels: give both, as in load((features, labels)); for pca, any will do with normalise=False, as "
+    "in load((features, np.zeros(len(features))), normalise=False)"
+)
 
 
 def read(source: Any, options: TableOptions, name: str | None = None) -> tuple[str, Table]:
@@ -29,11 +33,12 @@ def read(source: Any, options: TableOptions, name: str | None = None) -> tuple[s
     name = name or "data"
     if isinstance(source, tuple | list):
         require(len(source) == 2, f"a {type(source).__name__} of {len(source)}: give two, (features, labels)")
+        require(source[1] is not None, UNLABELLED)
         return name, _pair(source[0], source[1], options, name)
     splits = isinstance(source, dict) and source and all(hasattr(one, "with_format") for one in source.values())
     require(not splits, f"a {type(source).__name__} has several parts: give one, as in load(data['train'])")
     without = hasattr(source, "tocsr") or isinstance(source, np.ndarray)
-    require(not without, "features without labels: give both, as in load((features, labels)); for pca, any will do")
+    require(not without, UNLABELLED)
     if hasattr(source, "with_format"):
         frame = _huggingface(source)
     else:

@@ -62,7 +62,7 @@ def labelled(
     free = kind is None and positive is None and not default
     if raw.dtype.kind in "US" and (kind == "real" or (free and len(values) > MOST)):
         with suppress(ValueError):  # numbers that are written in several ways, such as 0.5 and 0.50
-            return labelled(raw.astype(float), name, "real")
+            return labelled(np.asarray(raw, float), name, "real")
     numbers = not isinstance(raw, pd.Categorical) and raw.dtype.kind in "iuf"
     whole = numbers and all(isinstance(value, int) for value in values)
     if kind is None:

@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     from peerdescent.datasets.labelling import Raw
 
 COUNTING = 10
-"""A column that counts the rows, or has another text in each of them, is an index, if there are at least so many."""
+"""A column that counts the rows, in any order, or has another text in each is an index, if there are so many rows."""
 LEVELS = 100
 """A column of texts becomes one column for each text, if there are at most so many."""
 
-DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+(,\d+)?\s*")
-"""A number as it is written in many countries."""
+WRITTEN = re.compile(r"\s*[-+]?(\d+|\d{1,3}([,.'’ \u00a0\u202f]\d{3})+|\d{1,3}(,\d{2,3})*,\d{3})([.,]\d+)?\s*%?\s*")
+"""A number as people write it: with a decimal comma, separated thousands or a percent sign."""
+MARKS = {"%": "a percent sign", ",": "a comma", "'’": "an apostrophe", " \u00a0\u202f": "a space", ".": "points"}
+"""What makes a text of it, as a message calls it."""
+
+UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?")
+"""What pandas calls a column without a name."""
 
 Column: TypeAlias = str | int
 Frame: TypeAlias = Any  # a pd.DataFrame; the stubs of pandas know less than pandas about columns of any kind
@@ -75,11 +80,10 @@ def table(
         f"{source} has {len(frame)} rows of {len(names)} columns: give features and labels",
     )
     for name in kept:
-        require(
-            not _counts(frame[name]),
-            f"{'the first column' if name == names[0] else f'column {name!r}'} of {source} counts the rows, so it is "
-            f"an index: leave it out by index={name!r}, or if it is a feature, shuffle the rows",
-        )
+        where = f"{'the first column' if name == names[0] else f'column {name!r}'} of {source}"
+        leave = f"so it is an index: leave it out by index={name!r}, or if it is a feature,"
+        require(not UNNAMED.fullmatch(str(name)), f"{where} has no name, {leave} name it")
+        require(not _counts(frame[name]), f"{where} counts the rows, {leave} load a frame in which it is of type float")
     features, columns, encoded = encode(frame[kept], source, texts)
     owners = None if groups is None else whose(frame[groups], str(groups), frame.index)
     return Table(features, labels(frame[target], source) if raw is None else raw, columns, encoded, owners)
@@ -222,11 +226,14 @@ def _levels(column: Any, name: str, source: str, texts: bool) -> Sequence[Any] |
         f"{where} holds numbers as text, such as {number!r}: turn them into numbers, or names into categories",
     )
     shown = repr(other if isinstance(other, str) else str(other))[:40]
-    require(
-        not all(isinstance(cell, str) and DECIMAL_COMMA.fullmatch(cell) for cell in held),
-        f"{where} holds numbers with a comma, such as {shown}: read the file by pandas.read_csv, whose decimal= and "
-        "thousands= say what a comma is, and load that",
-    )
+    if all(isinstance(cell, str) and WRITTEN.fullmatch(cell) for cell in held):
+        mark = next((what for marks, what in MARKS.items() if any(one in str(other) for one in marks)), "signs")
+        remedy = (
+            "turn them into numbers, as by .str.rstrip('% ').astype(float)"
+            if "%" in str(other)
+            else "read the file by pandas.read_csv, whose decimal= and thousands= say what that is, and load that"
+        )
+        raise ValueError(f"{where} holds numbers with {mark}, such as {shown}: {remedy}")
     require(number is None, f"{where} holds {shown} beside {number!r}: give numbers or texts, not both")
     require(
         all(isinstance(cell, str) for cell in held),
@@ -248,9 +255,9 @@ def _levels(column: Any, name: str, source: str, texts: bool) -> Sequence[Any] |
 
 
 def _counts(column: Any) -> bool:
-    """Whether a column of whole numbers goes up by 1 in each row."""
-    whole = len(column) >= COUNTING and pd.api.types.is_integer_dtype(column)
-    return bool(whole and (column.diff().iloc[1:] == 1).all())
+    """Whether whole numbers are consecutive ones, each of which occurs once, in any order."""
+    whole = len(column) >= COUNTING and pd.api.types.is_integer_dtype(column) and not column.isna().any()
+    return bool(whole and int(column.max()) - int(column.min()) == len(column) - 1 and column.is_unique)
 
 
 def is_number(cell: object) -> bool:
