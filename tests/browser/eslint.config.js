@@ -12,7 +12,7 @@ const rules = {
   strict: ["error", "global"],
 };
 const node = {module: "readonly", require: "readonly"};
-const browser = {document: "readonly", window: "readonly", Option: "readonly", Plotly: "readonly"};
+const browser = Object.fromEntries(["document", "window", "Option", "Plotly", "ResizeObserver"].map(k => [k, "readonly"]));
 
 module.exports = [
   {...js.configs.recommended, rules: {...js.configs.recommended.rules, ...rules}},

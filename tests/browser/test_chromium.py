@@ -255,6 +255,13 @@ def test_it_fits(page, width, media):
         page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
+def test_plots_follow_their_place(page):
+    """They once followed the window alone, and stood out of a frame that became narrower."""
+    page.driver.execute_script("document.querySelector('main').style.width = '420px'")
+    WebDriverWait(page.driver, 10).until(lambda _: page.all("#curves svg.main-svg")[0].size["width"] < 420)
+    assert page.all("#heat svg.main-svg")[0].size["width"] < 420
+
+
 def test_it_prints_and_recovers(page):
     assert len(page.driver.print_page()) > 10_000
     assert page.all("#curves svg.main-svg")[0].size["width"] > 900, "as wide as before"

@@ -237,7 +237,7 @@ def test_a_metric_of_the_user_is_drawn_and_in_the_table(tmp_path):
     text = words(page)
     assert "gradient norm ‖∇F(x̄)‖ test accuracy x epochs" in text
     assert "90.50% ± 0.71% 2.0 MB" in text
-    assert re.search(r"d2 1 0.31\d+ 1.01e-01 – – 5", text), "a run without it has a dash"
+    assert re.search(r"d2 done 1 0.31\d+ 1.01e-01 – – 5", text), "a run without it has a dash"
 
 
 def test_a_metric_that_nobody_describes_goes_by_its_name(tmp_path):
@@ -246,6 +246,10 @@ def test_a_metric_that_nobody_describes_goes_by_its_name(tmp_path):
     quantities = contents(report.write(tmp_path))["quantities"]
     assert quantities["accuracy"] == {"title": "accuracy", "log": False, "falls": False}
     assert "note" not in quantities, "numbers alone"
+
+
+def test_the_status_is_where_it_is_seen(experiment):
+    assert "method status seeds loss F(x̄)" in words(experiment / "report.html"), "a narrow window hides what is last"
 
 
 def test_what_is_not_finite(tmp_path):
@@ -268,8 +272,8 @@ def test_what_is_not_finite(tmp_path):
     table = text[text.index("Where they ended") :]
     order = [table.index(f" {name} ") for name in ("endless", "empty", "lucky", "gone")]
     assert order == sorted(order), "what diverged comes last"
-    assert "endless 1 0.800000 6.40e-01 – 40" in table
-    assert "gone 2 ∞ ∞" in table
+    assert "endless done 1 0.800000 6.40e-01 – 40" in table
+    assert "gone diverged 2 ∞ ∞" in table
 
 
 def test_nothing_finite_at_all(tmp_path):
@@ -288,8 +292,8 @@ def test_the_text_above_and_the_table(experiment):
     assert order == sorted(order), "by loss, and what diverged last"
     assert np.std([0.01 * seed for seed in range(3)], ddof=1) == pytest.approx(0.010)
     assert "3 0.328 ± 0.010" in table
-    assert "GT-HSGD gt-hsgd[beta=0.01,alpha=0.5] 3 0.3000545 ± 0.0000091" in table
-    assert "400 2.0 MB 20.00 done" in table
+    assert "GT-HSGD gt-hsgd[beta=0.01,alpha=0.5] done 3 0.3000545 ± 0.0000091" in table
+    assert "400 2.0 MB 20.00" in table
     assert "diverged loss inf at step 30" in table
     assert (experiment / "report.html").read_text().count('<tr class="best">') == 1
 

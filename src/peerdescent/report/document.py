@@ -201,14 +201,14 @@ def _ends(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, A
             [
                 (group.label, "" if group.label.startswith(group.method) else group.method),
                 *[group.problem] * (len(problems) > 1),
+                _status(group),
                 f"{len(group.runs)}",
                 *(_both(metric, group.final(metric.name)) for metric in shown),
                 *(_mean(group.final(metric.name), metric.format) for metric in spent),
-                _status(group),
             ]
         )
-    head = ["method", *["problem"] * (len(problems) > 1), "seeds"]
-    head += [*(metric.title for metric in (*shown, *spent)), "status"]
+    head = ["method", *["problem"] * (len(problems) > 1), "status", "seeds"]
+    head += [metric.title for metric in (*shown, *spent)]
     return {"head": head, "rows": rows, "marked": [k for k, group in enumerate(ranked) if group in winners]}
 
 

@@ -86,7 +86,7 @@ function show() {
   const data = JSON.parse(find("data").textContent);
   // The buttons are listed, since one of Plotly's default buttons uploads the data.
   const buttons = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d"]];
-  const config = {responsive: true, displaylogo: false, plotlyServerURL: "", modeBarButtons: buttons};
+  const config = {displaylogo: false, plotlyServerURL: "", modeBarButtons: buttons};
   const axis = (title, more) => ({
     title: {text: plain(title), standoff: 12}, gridcolor: "#e8ecef", linecolor: "#9aa4ae", zeroline: false,
     showline: true, ticks: "outside", tickcolor: "#9aa4ae", automargin: true, exponentformat: "power", ...more,
@@ -237,6 +237,10 @@ function show() {
 
   if (find("curves")) curves();
   if (find("heat")) heat();
+
+  // A plot follows the width of its place, also where that changes without the window's, as in a frame.
+  const place = new ResizeObserver(all => { for (const {target} of all) Plotly.relayout(target, {autosize: true}); });
+  for (const plot of document.querySelectorAll(".plot")) place.observe(plot);
 
   // Paper is narrower than most windows, and printing does not trigger a resize event.
   const fit = change => { for (const plot of document.querySelectorAll(".plot")) Plotly.relayout(plot, change); };
