@@ -12,6 +12,13 @@ from small import small_logistic, small_quadratic, small_streaming
 RING = peer.Network(peer.topology.ring(6))
 
 
+def worst(table):
+    """The largest loss of each row at its end and shortly before."""
+    losses = [name for name in table if name.startswith("loss")]
+    assert len(losses) in (2, 3)
+    return table.set_index(["alpha", *{"beta"} & set(table)])[losses].max(axis=1)
+
+
 def steep(factor):
     """A quadratic problem whose curvature, and that of its noise, is larger by a factor."""
     rng = np.random.default_rng(0)
@@ -23,11 +30,11 @@ def test_the_winner_is_the_best_with_its_worst_seed_and_no_seed_is_reported():
     assert sorted(found.table["seed"].unique()) == [1003, 1004, 1005]
     winner = found.values
     assert {name: found.method.parameters[name] for name in winner} == winner
-    each = found.table.groupby(["alpha", "beta"])["loss"].max()
+    each = worst(found.table).groupby(["alpha", "beta"]).max()
     assert each.idxmin() == (winner["alpha"], winner["beta"])
     assert set(found.table["beta"]) == set(found.method.declared["beta"].tuned["small"])
     assert found.table["batch"].unique().tolist() == [1], "sizes are not searched"
-    values = f"alpha = {winner['alpha']:g}, beta = {winner['beta']:g}, initial_batch = 64 by a quick tune: "
+    values = f"alpha = {winner['alpha']:g}, beta = {winner['beta']:g}, initial_batch = 2 by a quick tune: "
     assert found.how == f"{values}{len(each)} settings of 4 epochs, seeds 1003, 1004, 1005"
 
 
@@ -59,20 +66,55 @@ def test_the_grid_moves_to_where_the_problem_is(factor):
 def test_the_step_size_is_refined_once_with_the_other_numbers_that_were_found():
     found = quick_tune("gt-hsgd", small_logistic(), RING, epochs=4)
     coarse, fine = found.table[:-6], found.table[-6:]
-    each = coarse.groupby(["alpha", "beta"])["loss"].max()
+    each = worst(coarse).groupby(["alpha", "beta"]).max()
     alpha, beta = each.idxmin()
     assert sorted(fine["alpha"].unique()) == [alpha / 2, 2 * alpha]
     assert fine["beta"].unique().tolist() == [beta]
     assert sorted(fine["seed"].unique()) == sorted(coarse["seed"].unique())
-    better = fine.groupby("alpha")["loss"].max()
+    better = worst(fine).groupby("alpha").max()
     assert found.values["alpha"] == (better.idxmin() if better.min() < each.min() else alpha)
+
+
+@pytest.mark.parametrize(("epochs", "size"), [(300, 64), (40, 22), (1, 1)])
+def test_the_first_batch_takes_a_twentieth_of_a_run_at_most(epochs, size):
+    """A node has 11 samples."""
+    found = quick_tune("gt-hsgd[alpha=0.5]", small_logistic(), RING, epochs=epochs)
+    assert found.values["initial_batch"] == size
+    assert quick_tune("gt-hsgd[alpha=0.5,initial_batch=30]", small_logistic(), RING, epochs=1).values.keys() == {
+        "beta",
+        "batch",
+    }
+
+
+def test_a_step_size_is_halved_if_its_double_ends_above_the_start():
+    """Here the best one is at the minimum soon, and with its double every step leads further to the other side."""
+    rng = np.random.default_rng(0)
+    problem = peer.problems.quadratic(1.1 * np.stack([np.eye(3)] * 6), rng.normal(size=(6, 3)), 1e-6)
+    found = quick_tune("gt-dsgd", problem, peer.Network(peer.topology.complete(6)), steps=6)
+    each = worst(found.table).groupby("alpha").max()
+    assert each.idxmin() == 1
+    assert each[2.0] > problem.loss(np.zeros(3))
+    assert found.values["alpha"] == 0.5
+
+
+def test_what_ends_above_the_start_does_not_win(monkeypatch):
+    """Losses that grow linearly do not diverge: without a bound, all of the grid would do."""
+    rng = np.random.default_rng(0)
+    data = peer.datasets.Dataset(30 * rng.normal(size=(60, 3)), 1e-3 * rng.normal(size=60), "wild")
+    problem = peer.problems.robust(data.partition(6))
+    found = quick_tune("dsgd", problem, RING, steps=100)
+    start = problem.loss(np.zeros(3))
+    tried = worst(found.table).groupby("alpha").max()
+    assert (tried[sorted(tried.index)[-4:]] > start).all()
+    assert "alpha" not in found.values or tried[found.values["alpha"]] < start
 
 
 def test_what_is_never_stable_keeps_its_defaults():
     found = quick_tune("dsgd", steep(1e30), RING, steps=60)
     assert found.method == peer.methods.dsgd()
     assert found.how == (
-        "the defaults, since a quick tune found nothing stable: 20 settings of 60 steps, seeds 1001, 1002, 1003"
+        "the defaults, since a quick tune found nothing that ends below the start: "
+        "20 settings of 60 steps, seeds 1001, 1002, 1003"
     )
 
 

@@ -120,6 +120,9 @@ def compare(
                 home = None if folder is None else folder / index.folders[name]
                 method = make(builder(maker), values)
                 traces[name] = _run(method, problem, network, wanted, home, process, options, index.save)
+                if values and any(trace.table["loss"].iloc[-1] > trace.table["loss"].iloc[0] for trace in traces[name]):
+                    how[name] += "; yet a run ends above the start: give a smaller step size"
+                    say(f"{name}: {how[name].rpartition('; ')[2]}")
                 if any(trace.status == Status.interrupted for trace in traces[name]):
                     break
         except KeyboardInterrupt:
