@@ -151,6 +151,7 @@ class Options:
     record: int = _option(100, "Run", "Number of points recorded.", least=1, most=10**6)
     grid: str = _option("even", "Run", "Spacing of those points.", choices=("even", "log"))
     clock: str | None = _option(None, "Run", "Simulated seconds: datacentre, campus, continent, phones or a TOML file.")
+    test: str | None = _option(None, "Run", "A file of rows like the data, for the column test accuracy.")
     skip_stationarity: bool = _option(False, "Run", "Leave that column empty, for cheaper records.")
     out: Path | None = _option(None, "Output", "Folder for files and figures; replaces what a run left there.")  # noqa: RUF009
     force: bool = _option(False, "Output", "Use that folder also if it has files of others in it.")
@@ -220,6 +221,8 @@ def located(values: Mapping[str, Any]) -> dict[str, Any]:
         found["data_dir"] = folder
     if found.get("data") not in datasets.SETS and path.is_file():
         found["data"] = str(path)
+    if "test" in found and (file := Path(found["test"]).expanduser().absolute()).is_file():
+        found["test"] = str(file)
     if "clock" in found and (file := Path(found["clock"]).expanduser().absolute()).is_file():
         found["clock"] = str(file)
     return found
@@ -272,13 +275,16 @@ def settle(file: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
 
 
 def build(
-    options: Options, node: int | None = None, note: Callable[[str], None] = lambda text: None
+    options: Options,
+    node: int | None = None,
+    note: Callable[[str], None] = lambda text: None,
+    partition: datasets.Partition | None = None,
 ) -> tuple[problems.Problem, networks.Network]:
     """The problem and the network that the options describe. With `node`, the problem has only that node's data.
 
-    `note` is told what was done to a file.
+    `note` is told what was done to a file. `partition` is what `partition_of` returned, if it was called before.
     """
-    partition = partition_of(options)
+    partition = partition or partition_of(options)
     network = network_of(options, partition.nodes)
     held = partition if node is None else partition.only(node)
     given = {"strength": options.strength, "regulariser": options.regulariser, "intercept": options.intercept or None}
@@ -321,6 +327,17 @@ def partition_of(options: Options) -> datasets.Partition:
         require(by == "uniform", f"partition={by!r} has no meaning with groups=, which are the nodes: leave one out")
         by = next(iter(data.groups))
     return data.partition(options.nodes, by, seed, concentration=options.concentration, each=options.each)
+
+
+def metrics_of(options: Options, problem: problems.Problem, data: datasets.Dataset) -> list[runs.Metric]:
+    """The accuracy on the rows of `test`, if there are any; they are loaded like the data."""
+    if options.test is None:
+        return []
+    classes = PROBLEMS[options.problem] in ("binary", "classes")
+    require(classes, f"test={options.test!r} has no meaning with problem={options.problem!r}: leave it out")
+    columns = {name: getattr(options, name) for name in ("target", "header", "index", "groups")}
+    rows = datasets.load(options.test, data_dir=options.data_dir, like=data, **columns)
+    return [runs.accuracy(problem.predict, rows)]
 
 
 def network_of(options: Options, nodes: int | None = None) -> networks.Network:

@@ -12,6 +12,7 @@ from dataclasses import fields
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -499,3 +500,29 @@ def test_bad_rules(peer, rule, reason):
     assert answer.code == 2
     assert reason in answer.err
     assert len(answer.err.splitlines()) == 1
+
+
+def test_accuracy_on_rows_of_another_file(peer):
+    rows = [f"{k % 7},{(3 * k) % 5},{'yes' if k % 7 > 3 else 'no'}" for k in range(60)]
+    Path("train.csv").write_text("\n".join(["a,b,y", *rows[:40]]))
+    Path("test.csv").write_text("\n".join(["a,b,y", *rows[40:]]))
+    common = ["--data", "train.csv", "--test", "test.csv", "--target", "y", "--scale", "--intercept", "--nodes", "4"]
+    common += ["--steps", "60", "--record", "2", "--quiet"]
+    assert peer("run", "gt-dsgd[alpha=4]", *common, "--out", "a").code == 0
+    found = peerdescent.Trace.load("a")
+    train = peerdescent.datasets.load("train.csv", target="y", scale=True)
+    rows = peerdescent.datasets.load("test.csv", target="y", like=train)
+    problem = peerdescent.problems.logistic(train.partition(4), intercept=True)
+    scores = np.asarray(problem.predict(found.x_mean, rows.features))
+    accuracy = found.table["test accuracy"].iloc[-1]
+    assert accuracy == np.mean((scores > 0) == (rows.labels > 0))
+    assert f'test = "{Path("test.csv").absolute()}"' in Path("a/config.toml").read_text()
+    again = peer("run", "--resume", "--out", "a", "--steps", "90", "--quiet")
+    assert again.code == 0, again.err
+    assert "test accuracy" in again.out
+    shown = peer("compare", "gt-dsgd[alpha=4]", "dsgd[alpha=4]", *common, "--seeds", "2", "--out", "c")
+    assert shown.code == 0
+    assert f"{accuracy:.1%}" in shown.out
+    assert "test accuracy" in pd.read_csv("c/comparison.csv")
+    refused = peer("run", "dsgd", *common, "--problem", "pca")
+    assert (refused.code, refused.out) == (2, "")

@@ -148,7 +148,7 @@ def trace(frame: pd.DataFrame, width: int, own: Sequence[Metric] = ()) -> Table:
     return shown
 
 
-def comparison(frame: pd.DataFrame, width: int) -> Table:
+def comparison(frame: pd.DataFrame, width: int, own: Sequence[Metric] = ()) -> Table:
     """A table with one row per method; marks are as in `Comparison.to_markdown`."""
     narrow = [c for c, least in WIDE.items() if width < least]
     left_out = {"selector", "seeds", "step", "tracking", "compile_seconds", *_empty(frame), *narrow}
@@ -162,7 +162,7 @@ def comparison(frame: pd.DataFrame, width: int) -> Table:
     ended = ["diverged" not in status and "interrupted" not in status for status in frame["status"]]
     first = leading(frame["loss"], frame["loss_deviation"], ended)
     for place, row in enumerate(frame.to_dict("records")):
-        best, texts = place in first, {c: cell(c, row[c]) for c in columns}
+        best, texts = place in first, {c: cell(c, row[c], own) for c in columns}
         for name in (c for c in columns if c == "loss" or (c in METRICS and c not in VERTICAL)):
             spread = row[f"{name}_deviation"]
             if spread > 0 and cell(name, spread) != cell(name, 0.0):  # times always differ a little

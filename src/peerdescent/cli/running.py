@@ -26,7 +26,7 @@ from peerdescent.experiment import Options
 if TYPE_CHECKING:
     from peerdescent.networks import Network
     from peerdescent.problems import Problem
-    from peerdescent.runs import Clock, Trace
+    from peerdescent.runs import Clock, Metric, Trace
 
 RESUMABLE = (
     "epochs",
@@ -104,9 +104,9 @@ def run_command(
     out = folder(options) if process == 0 else None
     if out:
         _check_alike(out, "method")
-    problem, network = _build(options, process)
+    problem, network, metrics = _build(options, process)
     options = replace(options, nodes=network.n)  # with groups, it follows from the data
-    trace = _run(selector, options, problem, network, clock, options.out, process, resume)
+    trace = _run(selector, options, problem, network, clock, metrics, options.out, process, resume)
     if out:
         with signals.writing():
             _write(out, selector, trace)
@@ -166,7 +166,7 @@ def compare_command(
     out = folder(options) if process == 0 else None
     if out:
         _check_alike(out, "methods")
-    problem, network = _build(options, process)
+    problem, network, metrics = _build(options, process)
     options = replace(options, nodes=network.n)
     for method in parsed:
         check_network(method, network)
@@ -191,6 +191,7 @@ def compare_command(
             progress=False if options.quiet else None,
             stop=experiment.rules(options),
             clock=clock,
+            metrics=metrics,
         )
     if out:
         shared = replace(options, data_seed=options.seed if options.data_seed is None else options.data_seed)
@@ -198,7 +199,7 @@ def compare_command(
         for name, trace in [(name, trace) for name, traces in found.items() for trace in traces]:
             own = replace(shared, seed=trace.identity.seed)
             experiment.write(place(homes[name], own.seed) / "config.toml", own, method=trace.identity.method)
-    console.result(options.format, found.table, console.comparison)
+    console.result(options.format, found.table, partial(console.comparison, own=metrics))
     if out:
         _note(
             options,
@@ -232,11 +233,13 @@ def _connect(options: Options) -> tuple[Options, int]:
     return replace(options, quiet=options.quiet or process > 0), process
 
 
-def _build(options: Options, process: int) -> tuple[Problem, Network]:
-    """The problem and the network. With one process per node, the problem has the data of this process only."""
+def _build(options: Options, process: int) -> tuple[Problem, Network, list[Metric]]:
+    """The problem, the network and metrics. With one process per node, the problem has the data of this process."""
     with console.waiting(f"loading {options.data}", options.quiet):
         own = process if registry.ENGINES[options.engine].processes else None
-        return experiment.build(options, own, console.note(options.quiet))
+        partition = experiment.partition_of(options)
+        problem, network = experiment.build(options, own, console.note(options.quiet), partition)
+        return problem, network, experiment.metrics_of(options, problem, partition.dataset)
 
 
 def _run(
@@ -245,6 +248,7 @@ def _run(
     problem: Problem,
     network: Network,
     clock: Clock | None,
+    metrics: list[Metric],
     place: Path | None,
     process: int,
     resume: bool,
@@ -271,6 +275,7 @@ def _run(
             checkpoint=checkpoint,
             stop=experiment.rules(options),
             clock=clock,
+            metrics=metrics,
         )
     if before and trace.steps == before:
         _note(options, f"nothing to resume: {selector} has all of its {before:,} steps")
