@@ -140,6 +140,24 @@ def test_lines_of_a_comparison_have_the_order_and_the_colours_of_its_figure(tmp_
     assert [(one["label"], one["colour"]) for one in contents(found.report(tmp_path))["groups"]] == drawn
 
 
+def test_a_page_in_the_folder_of_a_comparison_is_kept_up_to_date(tmp_path):
+    """With a seed more, an earlier page once still showed those before."""
+    one, both = (
+        peerdescent.Comparison({"dsgd": peerdescent.Traces([trace(seed=seed) for seed in range(count)])})
+        for count in (1, 2)
+    )
+    page = one.report(tmp_path)
+    assert "1 run of 1 method" in words(page)
+    both.save(tmp_path)
+    assert "2 runs of 1 method" in words(page)
+    page.write_text("<p>mine</p>")
+    both.save(tmp_path)
+    assert page.read_text() == "<p>mine</p>", "others are left alone"
+    page.unlink()
+    both.save(tmp_path)
+    assert not page.exists()
+
+
 def test_seeds_are_interpolated_to_common_places_and_end_with_the_first():
     tables = [
         pd.DataFrame({"seconds": [0, 2, 4], "loss": [4, 2, 0]}),

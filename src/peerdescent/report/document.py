@@ -50,10 +50,6 @@ Cell = str | tuple[str, str]
 """Text, or text and a second, smaller line."""
 
 
-GENERATOR = b'<meta name="generator" content="peerdescent">'
-"""The mark of a page that was written here; a file without it is not replaced."""
-
-
 def write(folder: str | Path, out: str | Path | None = None, force: bool = False) -> Path:
     """Write one HTML page about all runs and sweeps in a folder and its subfolders.
 
@@ -82,7 +78,7 @@ def write(folder: str | Path, out: str | Path | None = None, force: bool = False
     require(folder.is_dir(), f"no folder {folder}: give one with runs or sweeps in it")
     path = folder / "report.html" if out is None else Path(out)
     require(not path.is_dir(), f"{path} is a folder: give the name of a file, such as {path / 'report.html'}")
-    ours = not path.exists() or GENERATOR in path.read_bytes()[:4096]
+    ours = not path.exists() or findings.is_page(path)
     require(ours or force, f"{path} is not a page of peerdescent: give another name, or force=True to replace it")
     runs, sweeps = findings.runs(folder), findings.sweeps(folder)
     require(

@@ -33,6 +33,8 @@ INDEX = "comparison.json"
 """The file in the folder of a comparison with the names of its methods, their folders, and how they were chosen."""
 GIVEN = "given"
 """How the parameters of a method were chosen if all were given."""
+GENERATOR = b'<meta name="generator" content="peerdescent">'
+"""The mark of a page of a report; a file without it is not replaced."""
 POINTS = 400  # the most points of a line; more could not be seen
 LEVELS = 40  # the most levels of a hyperparameter in a heat map; more are merged with their neighbours
 
@@ -119,6 +121,11 @@ def leaders(groups: Iterable[Group]) -> list[Group]:
     ends = [group.final("loss") for group in known]
     ended = [all(run.summary["status"] in ("done", "stopped") for run in group.runs) for group in known]
     return [known[place] for place in leading([mean(one) for one in ends], [deviation(one) for one in ends], ended)]
+
+
+def is_page(file: Path) -> bool:
+    """Whether a file is the page of a report."""
+    return file.is_file() and GENERATOR in file.read_bytes()[:4096]
 
 
 def runs(folder: Path) -> list[Run]:

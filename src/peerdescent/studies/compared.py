@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from peerdescent import display, figures, report
 from peerdescent.errors import require, unknown
 from peerdescent.files import alone, claim, write
-from peerdescent.report.findings import INDEX
+from peerdescent.report.findings import INDEX, is_page
 from peerdescent.runs import card
 from peerdescent.runs.cells import Cell, cell
 from peerdescent.runs.labels import counted, slugs
@@ -198,7 +198,8 @@ class Comparison(Mapping[str, Traces]):
     def save(self, folder: str | Path, force: bool = False) -> Path:
         """Write a folder: comparison.csv, comparison.png, and a run folder for each method and seed.
 
-        Other runs in these folders are refused, unless `force` replaces them; see `Trace.save`.
+        Other runs in these folders are refused, unless `force` replaces them; see `Trace.save`. A page of `report` that
+        is there is written anew.
         """
         home = claim(Path(folder))
         with alone(home):
@@ -213,6 +214,8 @@ class Comparison(Mapping[str, Traces]):
             index.save()
             write(home / "comparison.csv", self.table.to_csv(index=False).encode())
             figures.save(self.figure(), home / "comparison.png", force=True)
+            if is_page(home / "report.html"):
+                report.write(home)
         return home
 
     @staticmethod
