@@ -328,12 +328,14 @@ def test_bad_table(message):
     assert message in str(caught.value)
 
 
-def test_the_remedies_of_refused_columns_work():
+def test_the_remedies_of_refused_columns_work(tmp_path):
     many = pd.DataFrame({"x": [f"t{k}" for k in range(150)], "y": [0, 1] * 75})
     assert load(many.astype({"x": "category"}), target="y").dimension == 150
     assert load(many.assign(z=1.0), target="y", index="x").columns == ("z",)
     assert load(frame(x=range(12), z=1.0), target="y", index="x").columns == ("z",)
     assert load(frame(x=np.arange(12.0)), target="y").columns == ("x",)
+    path = write(tmp_path / "some.csv", "x,y\n" + "".join(f"{k}.0,{k % 2}\n" for k in range(12)))
+    assert load(path).columns == ("x",)
     assert load(frame(x=[*range(11), 0]), target="y").columns == ("x",)
     assert load(frame(x=[*range(11), 12]), target="y").columns == ("x",)
     assert load(frame(x=range(12))[:9], target="y").columns == ("x",)

@@ -83,7 +83,7 @@ def table(
         where = f"{'the first column' if name == names[0] else f'column {name!r}'} of {source}"
         leave = f"so it is an index: leave it out by index={name!r}, or if it is a feature,"
         require(not UNNAMED.fullmatch(str(name)), f"{where} has no name, {leave} name it")
-        require(not _counts(frame[name]), f"{where} counts the rows, {leave} load a frame in which it is of type float")
+        require(not _counts(frame[name]), f"{where} counts the rows, {leave} give it as floats, such as 1.0")
     features, columns, encoded = encode(frame[kept], source, texts)
     owners = None if groups is None else whose(frame[groups], str(groups), frame.index)
     return Table(features, labels(frame[target], source) if raw is None else raw, columns, encoded, owners)
