@@ -203,7 +203,7 @@ BAD_FILES = {
     "a,site,y\n5,Ulm,0\n3,,1\n5,Ulm,1\n": ("run dsgd --data x.csv --groups site", "site is missing in 1 rows: fill"),
     "a,b,y\n" + "".join(f"{k},7,{k % 2}\n" for k in range(12)): (
         "run dsgd --data x.csv --nodes 2",
-        "counts the rows, so it is an index: leave it out by --index a, or if it is a feature, shuffle the rows",
+        "counts the rows, so it is an index: leave it out by --index a, or if it is a feature, ",
     ),
     "1 1:-2\n-1 2:1\n": (
         "run dsgd --data x.svm --nodes 2 --scale",
