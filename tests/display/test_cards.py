@@ -206,6 +206,23 @@ def test_traces_of_several_seeds():
     assert value(shown(gone[1:]), "status") == "diverged, 2 steps"
 
 
+def test_a_comparison():
+    """Its best row is bold, and what the user measures has a chart if all traces have it."""
+
+    def measured(*names):
+        made = make(**{name: np.linspace(0, 1, 20) for name in names})
+        return peer.Traces([dataclasses.replace(made, metrics=tuple(Metric(name) for name in names))])
+
+    found = peer.Comparison({"one": measured("accuracy", "width"), "two": peer.Traces([make()])})
+    assert [chart.get("aria-label")[:4] for chart in charts(shown(found))] == ["loss", "cons"]
+    worse = dataclasses.replace(measured("accuracy")[0], table=make(1 + np.zeros(20), accuracy=1.0).table)
+    tree = shown(peer.Comparison({"worse": peer.Traces([worse]), "best": measured("accuracy", "width")}))
+    assert charts(tree)[-1].get("aria-label") == "accuracy by epochs of worse, best"
+    assert len(charts(tree)) == 3
+    bold = [[cell.find("strong") is not None for cell in row] for row in list(tree.iter("tr"))[-2:]]
+    assert bold == [[False] * len(bold[0]), [True] * len(bold[0])]
+
+
 def test_one_thing_is_not_called_several():
     one = peer.Traces([seeded([1.0, 0.5], 0)])
     assert "1 step, " in repr(one[0])

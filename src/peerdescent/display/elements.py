@@ -6,7 +6,7 @@ fits light and dark themes. There is no style sheet: pages that drop it, as code
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -63,10 +63,13 @@ def facts(pairs: Mapping[str, object]) -> Element:
     return element("table", element("tbody", *rows), style="margin:0")
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Element:
-    """A table with a head."""
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], marked: Container[int] = ()) -> Element:
+    """A table with a head; rows with a `marked` index are bold."""
     names = element("thead", element("tr", *(element("th", name, style=LEFT) for name in head)))
-    body = [element("tr", *(element("td", str(value), style=LEFT) for value in row)) for row in rows]
+    body = []
+    for index, row in enumerate(rows):
+        cells = [element("strong", str(value)) if index in marked else str(value) for value in row]
+        body.append(element("tr", *(element("td", cell, style=LEFT) for cell in cells)))
     return element("table", names, element("tbody", *body), style="margin:0")
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from peerdescent.runs.trace import Trace
 
 UP = ("loss", "grad_norm", "consensus")
+OWN = 3
+"""The most of the user's own metrics that have a chart."""
 COSTS = ("gradients", "rounds", "bytes", "clock")
 
 
@@ -25,7 +27,7 @@ def html(kind: str, traces: Sequence[Trace], ended: bool = True) -> str:
     first = traces[0]
     kept = [trace for trace in traces if trace.status != "diverged"]
     metrics = quantities(first.table.columns, first.metrics)
-    up = [*(metrics[name] for name in UP if name in first.table), *first.metrics[:3]]
+    up = [*(metrics[name] for name in UP if name in first.table), *first.metrics[:OWN]]
     costs = [first.metric(name) for name in COSTS if name in first.table and first.table[name].notna().any()]
     counts = Counter(f"{trace.status}, {counted(trace.steps, 'step')}" for trace in traces)
     several = len(traces) > 1

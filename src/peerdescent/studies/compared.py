@@ -104,8 +104,12 @@ class Comparison(Mapping[str, Traces]):
         shown = [[str(one) for one in row] for row in rows]
         first = next(iter(self.traces.values()))[0].identity
         about = {"problem": first.problem, "network": first.network, "seeds": self._seeds, **self.how}
-        charts = card.charts(self.traces, [self.metrics[name] for name in ("loss", "consensus")])
-        return display.card("Comparison", display.facts(about), display.row(*charts), display.table(head, shown))
+        every = [trace.table for traces in self.traces.values() for trace in traces]
+        own = [name for name in self.metrics if name not in METRICS and all(name in table for table in every)]
+        charts = card.charts(self.traces, [self.metrics[name] for name in ("loss", "consensus", *own[: card.OWN])])
+        marked = [place for place, name in enumerate(self) if name in self._leading]
+        table = display.table(head, shown, marked)
+        return display.card("Comparison", display.facts(about), display.row(*charts), table)
 
     @property
     def is_interrupted(self) -> bool:
