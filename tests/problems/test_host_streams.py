@@ -16,6 +16,7 @@ from peerdescent.runs.output import moves
 from small import assert_close, some
 
 NODES = 3
+pytestmark = pytest.mark.filterwarnings("ignore:nodes 0 and 1 begin with the same rows")  # as they do in some tests
 RING = peer.Network(peer.topology.ring(NODES))
 METHOD = peer.methods.gt_hsgd(alpha=0.1, beta=0.2, batch=2, initial_batch=5)
 STEPS = 150
@@ -319,3 +320,33 @@ def test_an_iterator_may_use_its_memory_again():
         return peer.run(method, problem, peer.Network(peer.topology.ring(4)), steps=20, record=1, progress=False).x
 
     np.testing.assert_array_equal(found(False), found(True))
+
+
+def test_nodes_that_begin_with_the_same_rows_are_warned_of():
+    """A lambda in a loop sees the loop's last value, so all nodes would read the last one's stream."""
+
+    def rows(node):
+        return iter([{"a": np.full((4, 3), 1.0 + node), "b": np.ones(4)}] * 9)
+
+    test = next(rows(0))
+    with pytest.warns(UserWarning, match="nodes 0 and 1 begin with the same rows.* write lambda node=node: rows"):
+        peer.problems.stream(squared, np.zeros(3), [lambda: rows(node) for node in range(3)], test)  # noqa: B023
+    peer.problems.stream(squared, np.zeros(3), [lambda node=node: rows(node) for node in range(3)], test)
+
+
+def test_lists_are_tuples():
+    """A data loader yields lists of the arrays that a data set has as a tuple."""
+
+    def error(w, batch):
+        a, b = batch
+        return ((a @ w - b) ** 2).mean()
+
+    def rows(node, kind):
+        return [kind([np.full((4, 3), 1.0 + node), np.ones(4)])] * 9
+
+    found = [
+        peer.problems.stream(error, np.zeros(3), [rows(node, kind) for node in range(NODES)], tuple(rows(9, list)[0]))
+        for kind in (list, tuple)
+    ]
+    one, other = (peer.run("dsgd[alpha=0.1]", each, RING, steps=5, record=1) for each in found)
+    np.testing.assert_array_equal(one.x, other.x)

@@ -10,6 +10,7 @@ import pytest
 
 import peerdescent as peer
 from peerdescent.runs import pace
+from peerdescent.runs.stop import rules
 from small import small_logistic
 
 RING = peer.Network(peer.topology.ring(6))
@@ -330,7 +331,10 @@ def test_process_0_decides_for_all():
         )  # fmt: skip
 
     group, calls = Group(), []
-    watches = [Watch(rules(peer.stop.seconds(5), ["seconds"]), calls.append, k, group.gather(k)) for k in (0, 1)]
+    watches = [
+        Watch(rules(peer.stop.seconds(5), [peer.runs.METRICS["seconds"]]), calls.append, k, group.gather(k))
+        for k in (0, 1)
+    ]
     for seconds, expected in (((6, 1), [(peer.Status.stopped, "seconds 6 >= 5 at step 10")]), ((1, 6), [])):
         both = [recorder(each) for each in seconds]
         for watch, one in zip(watches, both, strict=True):
@@ -348,3 +352,15 @@ def test_process_0_decides_for_all():
         watches[0].call(recorder(1))
     with pytest.raises(PeerLost, match="process 0 has ended, by an error: OSError: disk is full"):
         watches[1].call(recorder(1))
+
+
+def test_patience_waits_for_what_is_better():
+    """A metric says whether that is larger; a rule may say otherwise."""
+    of = [peer.metric(lambda x_mean, x, problem: 0.0, "mine", rising=True), peer.runs.METRICS["loss"]]
+    for rule, rising in (
+        (peer.stop.patience(2, of="mine"), True),
+        (peer.stop.patience(2, of="mine", rising=False), False),
+        (peer.stop.patience(2), False),
+    ):
+        assert rules(rule, of)[0].rising is rising
+    assert peer.accuracy(lambda params, features: features @ params, np.eye(2), [1, -1]).rising

@@ -308,3 +308,15 @@ def test_folders_of_others_are_not_taken(tmp_path):
     with pytest.raises(ValueError, match="has files that are not results of peerdescent"):
         peer.sweep("dsgd", {"alpha": [0.1]}, small_logistic(), RING, steps=3, out=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.csv"]
+
+
+def test_tables_of_several_sweeps_are_no_sweep():
+    """Rows of one would be taken for those of another."""
+    problem = small_logistic()
+    tables = [peer.sweep(name, {"alpha": [0.5]}, problem, RING, steps=5) for name in ("dsgd", "gt-dsgd")]
+    with pytest.raises(ValueError, match=r"the table has rows of dsgd and gt-dsgd, .* give those of one"):
+        peer.sweeps.best(pd.concat(tables))
+    longer = peer.sweep("dsgd", {"alpha": [0.5]}, problem, RING, steps=9)
+    with pytest.raises(ValueError, match="different loss for one configuration and seed"):
+        peer.sweeps.best(pd.concat([tables[0], longer]))
+    assert peer.sweeps.best(pd.concat([longer, longer])) == {"alpha": 0.5}

@@ -147,3 +147,16 @@ def test_methods_with_one_text_are_all_ranked():
     assert tuned.table["method"].nunique() == 1
     assert tuned.best == {"scale": 1.0}
     assert tuned.loss == tuned.table["loss"].min()
+
+
+def test_selectors_that_are_printed_are_tuned():
+    """They have switches, which the function of a named method does not take."""
+    problem = small_logistic()
+    tuned = peer.tune(str(peer.methods.parse("gt-dsgd[alpha=0.5]")), problem, RING, grid="small", epochs=1, seeds=1)
+    assert tuned.best == {"alpha": 0.5, "batch": 1}
+    with pytest.raises(ValueError, match="atc = False: gt-dsgd has True"):
+        peer.tune("gt-dsgd[atc=False]", problem, RING, epochs=1)
+    with pytest.raises(ValueError, match="parameter of gt-dsgd 'alpa': did you mean 'alpha'"):
+        peer.tune("gt-dsgd[alpa=1]", problem, RING, epochs=1)
+    with pytest.raises(ValueError, match=r"seeds = \[5, 6\]: give how many other seeds"):
+        peer.tune("gt-dsgd", problem, RING, epochs=1, seeds=[5, 6])

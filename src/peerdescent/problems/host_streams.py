@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -30,7 +31,7 @@ class Form:
     @staticmethod
     def of(item: Any, what: str) -> tuple[Form, list[np.ndarray]]:
         """The form of an item with arrays (k, ...), and these arrays."""
-        leaves, structure = jax.tree.flatten(item)
+        leaves, structure = jax.tree.flatten(_tupled(item))
         arrays = [np.array(leaf) for leaf in leaves]  # copies: an iterator may use its memory again
         lengths = {a.shape[:1] for a in arrays}
         require(
@@ -40,6 +41,13 @@ class Form:
         )
         kinds = [a.dtype.kind if a.dtype.kind in "if" else a.dtype.name for a in arrays]
         return Form(structure, tuple((a.shape[1:], kind) for a, kind in zip(arrays, kinds, strict=True))), arrays
+
+
+def _tupled(item: Any) -> Any:
+    """The same with tuples for lists: data loaders yield lists of what was a tuple."""
+    if isinstance(item, dict):
+        return {name: _tupled(part) for name, part in item.items()}
+    return tuple(map(_tupled, item)) if type(item) in (list, tuple) else item
 
 
 class Source:
@@ -158,6 +166,7 @@ def stream(
             "other's rows: give each an iterator of its own, or a function that returns a new one",
         )
         check_form(source.form, form, f"the first item of node {source.node}")
+    _warn_of_one(sources)
     own, arrays = Form.of(test, "test")
     check_form(own, form, "test")
     m = len(arrays[0]) // nodes
@@ -179,6 +188,20 @@ def stream(
         streams=sources,
         about={"first samples": digest([source.first for source in sources]), "test rows": digest(held)},
     )
+
+
+def _warn_of_one(sources: Sequence[Source]) -> None:
+    """Warn of nodes that begin with the same rows: most likely they read one stream."""
+    begins: dict[str, int] = {}
+    for source in sources:
+        other = begins.setdefault(digest(source.first), source.node)
+        if other != source.node:
+            warnings.warn(
+                f"nodes {other} and {source.node} begin with the same rows, as if they read one stream. A lambda in a "
+                "loop sees the loop's last value: write lambda node=node: rows(node)",
+                stacklevel=3,
+            )
+            return
 
 
 def check_form(found: Form, form: Form, what: str) -> None:

@@ -182,7 +182,7 @@ def run(
     costs = Costs.of(method, problem, network, dtype.itemsize)
     total = total_steps(costs, problem, steps, epochs)
     grid = recording_steps(record, total, costs if epochs is not None else None)
-    ending = rules(stop, [*METRICS, *(one.name for one in own)])
+    ending = rules(stop, [*METRICS.values(), *own])
     if isinstance(clock, str):
         clock = clocks.clock(clock)
     require(

@@ -73,6 +73,8 @@ class Metric:
     cost: Cost = Cost.nothing
     function: Callable[[Snapshot], float] | None = field(default=None, compare=False, repr=False)
     """Computes the value; None for a metric that was read from a file."""
+    rising: bool = field(default=False, compare=False, repr=False)
+    """Whether a larger value is better, as of an accuracy."""
     code: str = field(default="", compare=False, repr=False)
     """A checksum of a user's function."""
 
@@ -124,6 +126,7 @@ def metric(
     title: str = "",
     log: bool = False,
     format: str = ".4g",
+    rising: bool = False,
 ) -> Metric:
     """Make a metric of your own, for `peer.run(..., metrics=[...])`.
 
@@ -136,6 +139,7 @@ def metric(
         title: The label in plain text, for pages and tables.
         log: Whether its axis is logarithmic.
         format: The format specification of printed values.
+        rising: Whether a larger value is better.
 
     Returns:
         The metric, a column of the trace.
@@ -158,7 +162,7 @@ def metric(
         unflatten = seen.problem.unflatten
         return float(_number(function(seen.x_mean if unflatten is None else unflatten(seen.x_mean))))
 
-    return Metric(name, label, title, log, format, function=value)
+    return Metric(name, label, title, log, format, function=value, rising=rising)
 
 
 def accuracy(
@@ -235,7 +239,7 @@ def accuracy(
             error.add_note("training; peer.datasets.load(rows, like=train) does")
             raise
 
-    return Metric(name, format=".1%", function=value)
+    return Metric(name, format=".1%", function=value, rising=True)
 
 
 def _is_right(scores: jax.Array, labels: np.ndarray) -> jax.Array:

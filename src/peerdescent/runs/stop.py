@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
 from peerdescent.errors import require, unknown, whole
+from peerdescent.runs.metrics import Metric
 
 Row = Mapping[str, float]
 """A row of the trace's table: the values by column."""
@@ -78,7 +79,7 @@ class patience(Rule):
         records: How many records to wait.
         of: The column: one of every trace, or one of your own metrics.
         least: How much better a value must be to count.
-        rising: Whether larger values are better, as of an accuracy.
+        rising: Whether larger values are better; None for what the metric says, as that of an accuracy.
 
     >>> rows = [{"step": 10 * k, "loss": loss} for k, loss in enumerate([3, 2, 1, 1, 1.1])]
     >>> patience(3).reason(rows), patience(2, least=0.01).reason(rows)
@@ -88,7 +89,7 @@ class patience(Rule):
     records: int
     of: str = "loss"
     least: float = 0.0
-    rising: bool = False
+    rising: bool | None = None
 
     def __post_init__(self) -> None:
         whole("records", self.records, 1)
@@ -142,7 +143,7 @@ def parse(text: str) -> Rule:
     """A rule from its text.
 
     >>> parse("loss=0.2"), parse("patience=10")
-    (Bound(column='loss', value=0.2, up=False), patience(records=10, of='loss', least=0.0, rising=False))
+    (Bound(column='loss', value=0.2, up=False), patience(records=10, of='loss', least=0.0, rising=None))
     """
     name, _, number = text.partition("=")
     name = name.strip().replace("_", "-")
@@ -157,19 +158,22 @@ def parse(text: str) -> Rule:
     return make(value)
 
 
-def rules(given: Any, columns: Iterable[str]) -> tuple[Rule, ...]:
-    """The rules in the argument `stop` of a run: none, one, or a list of them; functions become rules."""
+def rules(given: Any, metrics: Iterable[Metric]) -> tuple[Rule, ...]:
+    """The rules in the argument `stop` of a run with these metrics: none, one, or a list; functions become rules."""
     several = [] if given is None else [given] if isinstance(given, Rule) or callable(given) else given
     good = isinstance(several, Iterable) and not isinstance(several, str | Mapping)
     found = list(several) if good else []
     good = good and all(isinstance(one, Rule) or (callable(one) and not isinstance(one, type)) for one in found)
     require(good, f"stop = {given!r}: give a rule such as peer.stop.loss(0.2), a function of a row, or a list of such")
     made = tuple(one if isinstance(one, Rule) else Asked(one) for one in found)
-    known = list(columns)
+    known = {metric.name: metric for metric in metrics}
     for one in made:
         if one.reads is not None and one.reads not in known:
             raise unknown("column", one.reads, known)
-    return made
+    return tuple(
+        replace(one, rising=known[one.of].rising) if isinstance(one, patience) and one.rising is None else one
+        for one in made
+    )
 
 
 def first_reason(rules: Sequence[Rule], rows: Sequence[Row]) -> str:

@@ -44,6 +44,13 @@ def summary(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
     measured = [name for name in table.columns if name in ("loss", "grad_norm") or name.startswith("loss@")]
     if by not in measured:
         raise unknown("value", by, measured)
+    if "method" in table:
+        methods = sorted({str(each).partition("[")[0] for each in table["method"]})
+        require(
+            len(methods) < 2,
+            f"the table has rows of {' and '.join(methods)}, which may have the same hyperparameters: give those "
+            f"of one, as table[table['method'].str.startswith('{methods[0]}[')]",
+        )
     # As text, since values may be None or have different types, which pandas cannot group by.
     configuration, _ = pd.factorize(np.array([repr(row) for row in table[names].to_numpy().tolist()], dtype=object))
     rows = pd.DataFrame(
@@ -57,6 +64,11 @@ def summary(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
         }
     )
     # Of two rows with the same configuration and seed, a finished one counts.
+    found = rows[rows["done"]].groupby(["configuration", "seed"])["value"]
+    require(
+        bool((found.nunique() < 2).all()),
+        f"the table has different {by} for one configuration and seed, as of sweeps with other budgets: give one sweep",
+    )
     rows = rows.sort_values("done", ascending=False, kind="stable").drop_duplicates(["configuration", "seed"])
     each = rows.groupby("configuration").agg({"place": "min", "done": "sum", "diverged": "any"})
     each["value"] = mean(rows.pivot(index="seed", columns="configuration", values="value"))

@@ -18,7 +18,7 @@ from peerdescent.errors import require, unknown, whole
 from peerdescent.files import write
 from peerdescent.methods.contract import Method
 from peerdescent.methods.named import METHODS
-from peerdescent.methods.selectors import split
+from peerdescent.methods.selectors import method_of, split
 from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem
 from peerdescent.runs.cells import over_seeds
@@ -150,10 +150,16 @@ def tune(
     named = next((name for name, one in METHODS.items() if one.build is build), method)
     name, fixed = split(named) if isinstance(named, str) else (named.__name__, {})
     which = name if isinstance(named, str) else build
+    if name in METHODS:  # what its function does not take, such as a switch, is what it is, or refused here
+        method_of(method)
+        fixed = {key: value for key, value in fixed.items() if key in METHODS[name].parameters}
     seed = whole("seed", seed, 0)
+    require(np.ndim(seeds) == 0, f"seeds = {seeds}: give how many other seeds the winner is run with, as in seeds=2")
     seeds, finalists, curves = whole("seeds", seeds, 0), whole("finalists", finalists, 1), whole("curves", curves, 0)
     if isinstance(grid, str):
-        configurations: list[dict[str, Any]] = tuning_grid(which, problem.samples, grid, **fixed)
+        configurations: list[dict[str, Any]] = tuning_grid(
+            build if which is build else name, problem.samples, grid, **fixed
+        )
     else:
         configurations = _given(grid, fixed)
     folder, every = None if out is None else Path(out), configurations
