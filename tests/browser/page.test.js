@@ -82,9 +82,9 @@ test("a map is stored once, and turned where its parameters are exchanged", () =
   assert.deepEqual(cellsOf(sweep, 10, 2), [[7]]);
 });
 
-test("the worst tenth of a map shares a colour", () => {
-  const cells = [[...Array(10).keys()], [100, "diverged", null]];
-  assert.deepEqual(shades(cells), [0, 9]);
+test("the colours of a map are those of figures", () => {
+  assert.deepEqual(shades([[0.3, 0.31, 0.32], [0.33, 0.34, 50, "diverged", null]]), [0.3, 0.3 + 3 * (0.325 - 0.3)]);
+  assert.deepEqual(shades([[...Array(6).keys()]]), [0, 5]);
   assert.deepEqual(shades([[1, 1, 5]]), [1, 5]);
   assert.deepEqual(shades([["diverged", null]]), [undefined, undefined]);
 });

@@ -17,7 +17,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
-from peerdescent import report
+from peerdescent import figures, report
 from peerdescent.methods import METHODS
 from peerdescent.runs.bands import HORIZONTAL
 from peerdescent.runs.metrics import Metric
@@ -222,20 +222,28 @@ def test_what_diverged_is_shown_and_does_not_set_the_scale(page, log):
 
 def test_the_heat_map(page):
     assert len(page.all("#heat .heatmaplayer image")) == 2, "losses, and what diverged"
-    assert (page.title("heat", "y"), page.title("heat", "x")) == ("alpha", "beta")
-    cells = page.plot("heat", "data[0].z")
-    assert np.shape(cells) == (4, 3)
-    assert page.plot("heat", "data[1].z")[3] == [0, 0, 0]
-    assert (page.plot("heat", "data[2].y"), page.plot("heat", "data[2].x")) == (["0.5"], ["0.1"]), "the star"
-    page.choose("heat-across", "2")
-    assert page.title("heat", "x") == "batch"
-    assert np.shape(page.plot("heat", "data[0].z")) == (4, 2)
+    assert (page.title("heat", "x"), page.title("heat", "y")) == ("alpha", "beta"), "as in figures"
+    assert np.shape(page.plot("heat", "data[0].z")) == (3, 4)
+    assert [row[3] for row in page.plot("heat", "data[1].z")] == [0, 0, 0]
+    assert (page.plot("heat", "data[2].x"), page.plot("heat", "data[2].y")) == (["0.5"], ["0.1"]), "the star"
     page.choose("heat-up", "2")
-    assert (page.title("heat", "y"), page.title("heat", "x")) == ("batch", "alpha"), "swapped"
+    assert page.title("heat", "y") == "batch"
+    assert np.shape(page.plot("heat", "data[0].z")) == (2, 4)
     assert page.plot("heat", "data[0].z[1][1]") == pytest.approx(0.4 + np.log(0.5) ** 2 / 100 + 1 / 25)
-    page.choose("heat-across", "1")
-    missing = page.plot("heat", "data[0].z[1][2]"), page.plot("heat", "data[1].z[1][2]")
+    page.choose("heat-across", "2")
+    assert (page.title("heat", "x"), page.title("heat", "y")) == ("batch", "alpha"), "swapped"
+    page.choose("heat-up", "1")
+    missing = page.plot("heat", "data[0].z[2][1]"), page.plot("heat", "data[1].z[2][1]")
     assert missing == (None, None), "never run"
+
+
+def test_a_heat_map_has_the_colours_and_the_scale_of_the_figure(page):
+    table = small_sweep()
+    mesh = figures.heatmap(table, "alpha", "beta").axes[0].collections[0]
+    assert (page.plot("heat", "data[0].zmin"), page.plot("heat", "data[0].zmax")) == pytest.approx(mesh.get_clim())
+    np.testing.assert_allclose(mesh.get_array().filled(np.nan), np.array(page.plot("heat", "data[0].z"), float))
+    reverse = "_r" * page.plot("heat", "data[0].reversescale")
+    assert page.plot("heat", "data[0].colorscale").lower() + reverse == mesh.cmap.name
 
 
 @pytest.mark.parametrize(("width", "media"), [(1200, "screen"), (400, "screen"), (718, "print")])
@@ -284,7 +292,7 @@ def test_names_are_only_names(driver, tmp_path):
     assert page.texts("#legend button") == [f"{NASTY} (problem {NASTY}) (diverged)", WORSE]
     assert page.texts("#problem option") == [NASTY, WORSE]
     assert page.texts("#heat-up option") == [NASTY, WORSE]
-    assert (page.title("heat", "y"), page.title("heat", "x")) == (NASTY, WORSE)
+    assert (page.title("heat", "x"), page.title("heat", "y")) == (NASTY, WORSE)
     driver.execute_script("Plotly.Fx.hover('curves', [{curveNumber: 1, pointNumber: 3}])")
     assert WORSE in page.plot("curves", "querySelector('.hovertext').textContent")
     assert page.complaints() == []

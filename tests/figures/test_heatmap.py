@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from made_traces import grid, pixels
+from made_traces import grid, make, pixels
 from peerdescent import figures as plot
 from peerdescent.figures.heatmaps import TICKS, _luminance
 from peerdescent.sweeps.seeds import best
@@ -180,6 +180,17 @@ def test_maps_refuse_what_they_cannot_draw():
         plot.heatmap(grid(), "beta", "beta")
     with pytest.raises(ValueError, match="unknown value 'los': did you mean 'loss'"):
         plot.heatmap(grid(), "alpha", "beta", "los")
+
+
+def test_a_trace_is_no_table_of_a_sweep():
+    with pytest.raises(ValueError, match=r"a Trace is no table of a sweep: give what sweep returns"):
+        plot.heatmap(make(), "alpha", "beta")
+
+
+def test_a_remedy_says_a_number_as_one_writes_it():
+    table = grid(problem=["digits"], network=["ring"], nodes=[4, 8], alpha=[1, 2], beta=[1, 2])
+    with pytest.raises(ValueError, match=r"several values of nodes: .* as in table\[table\['nodes'\] == 4\]"):
+        plot.heatmap(table, "alpha", "beta")
 
 
 def test_other_values():

@@ -10,6 +10,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.transforms import ScaledTranslation
 from pandas.api.types import is_numeric_dtype
@@ -19,7 +20,6 @@ from peerdescent.figures.sheets import sheet
 from peerdescent.sweeps.seeds import levels, parameters, ranked, setting, smallest, summary
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -59,6 +59,10 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss", ax: Any = 
     >>> heatmap(table, "alpha", "batch").axes[0].get_xlabel()
     'alpha'
     """
+    require(
+        isinstance(table, pd.DataFrame),
+        f"a {type(table).__name__} is no table of a sweep: give what sweep returns, or the .table of tune",
+    )
     names = parameters(table)
     for name in (x, y):
         if name not in names:
@@ -72,7 +76,7 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss", ax: Any = 
         require(
             cell.nunique().max() == 1,
             f"cells of {x} and {y} have several values of {name}: make it an axis, or give rows of one, as in "
-            f"table[table[{name!r}] == {each[name].iloc[0]!r}]",
+            f"table[table[{name!r}] == {each[name].tolist()[0]!r}]",
         )
     cells, hatched = smallest(each, value, row, column, (len(up), len(across)))
     order = each.iloc[ranked(each, value)]

@@ -74,11 +74,13 @@ function cellsOf(sweep, across, up) {
   return up === first ? stored : stored[0].map((_, column) => stored.map(row => row[column]));
 }
 
-// The limits of the colour scale: the worst tenth shares one colour, since it would else take up most of the scale.
+// The limits of the colour scale, as in figures: it ends at the best plus three times the median's distance from it, so
+// that large losses do not hide small differences.
 function shades(cells) {
-  const values = cells.flat().filter(v => typeof v === "number").sort((a, b) => a - b);
-  const most = values[Math.floor(0.9 * (values.length - 1))];
-  return [values[0], most > values[0] ? most : values.at(-1)];
+  const values = cells.flat().filter(v => typeof v === "number").sort((a, b) => a - b), half = (values.length - 1) / 2;
+  const [least, highest] = [values[0], values.at(-1)], median = (values[Math.floor(half)] + values[Math.ceil(half)]) / 2;
+  const most = least + 3 * (median - least);
+  return [least, least < most && most < highest ? most : highest];
 }
 
 function show() {
@@ -191,7 +193,7 @@ function show() {
     function parameters() {
       for (const choice of [across, up])
         choice.replaceChildren(...sweep().parameters.map((parameter, k) => new Option(parameter.name, k)));
-      before = [across.value, up.value] = ["1", "0"];
+      before = [across.value, up.value] = ["0", "1"];
       draw();
     }
 
@@ -211,7 +213,7 @@ function show() {
         hovertemplate: "%{meta[1]} %{y}<br>%{meta[0]} %{x}<br>loss %{z:.6~g}<extra></extra>",
       };
       const traces = [
-        {...common, z: cells.map(row => row.map(v => typeof v === "number" ? v : null)), colorscale: "Viridis",
+        {...common, z: cells.map(row => row.map(v => typeof v === "number" ? v : null)), colorscale: "Cividis",
          reversescale: true, zmin: least, zmax: most, name: "loss",
          colorbar: {title: {text: "loss", side: "top"}, thickness: 12, outlinewidth: 0, len: 0.95}},
         {...common, z: cells.map(row => row.map(v => v === "diverged" ? 0 : null)), showscale: false, name: "diverged",
