@@ -489,3 +489,13 @@ def test_other_ways_to_write_a_table_say_the_remedy(tmp_path, content, message):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message):
         load(path, target="ill")
+
+
+def test_semicolons_with_decimal_commas_are_no_texts(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("2,1;0,5;1\n3,5;1,5;0\n2,5;1,0;1\n")
+    with pytest.raises(ValueError, match=r"x.csv.* its separator may be , or ;: read it by pandas.read_csv"):
+        load(path, target=-1)
+    path.write_text("a;b;y\n2,1;0,5;1\n3,5;1,5;0\n")
+    with pytest.raises(ValueError, match="numbers with a comma"):
+        load(path, target="y")

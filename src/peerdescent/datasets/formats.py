@@ -200,12 +200,18 @@ def _first_lines(path: Path) -> tuple[pd.DataFrame, str]:
     def lines(separator: str) -> pd.DataFrame:
         return pd.read_csv(path, header=None, nrows=2, dtype=object, sep=separator)
 
+    several = {}
     for separator in ",;\t":
         with suppress(pd.errors.ParserError):  # lines of different lengths: then it is another one
             found = lines(separator)
             if found.shape[1] > 1:
-                return found, separator
-    return lines(","), ","
+                several[separator] = found
+    unsure = all(separator in several and several[separator].notna().all(axis=None) for separator in ",;")
+    require(
+        not unsure, "its separator may be , or ;: read it by pandas.read_csv, with sep= and decimal=, and load that"
+    )
+    separator = next(iter(several), ",")
+    return several[separator] if several else lines(","), separator
 
 
 def _has_header(first: pd.DataFrame) -> bool:
