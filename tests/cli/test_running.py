@@ -455,7 +455,7 @@ def test_faults_are_options_and_part_of_what_a_run_is(peer, tmp_path):
     [
         (["--fault", "drop=2"], "probability of drop = 2.0: must be a probability in [0, 1)"),
         (["--fault", "drip=0.1"], "unknown fault 'drip': did you mean 'drop'?"),
-        (["--fault", "drop"], "fault 'drop': must be drop=probability[,one-way]"),
+        (["--fault", "drop"], "--fault drop: must be drop=probability[,one-way]"),
         (["--topology", "directed-exponential", "--fault", "drop=0.1"], "cuts links in both directions"),
         (["--accelerate"], "accelerate with --rounds 1: give two rounds or more"),
         (["--weights", "push-pull"], "gt-dsgd needs a doubly stochastic W; exponential has push-pull weights"),
@@ -490,8 +490,8 @@ def test_a_run_stops_by_rules_and_continues_without_what_it_met(peer):
     ("rule", "reason"),
     [
         ("lost=0.1", "unknown rule 'lost': did you mean 'loss'?"),
-        ("loss", "stop 'loss': must be loss=number, as in loss=0.2"),
-        ("patience=2.5", "stop 'patience=2.5': must be patience=whole number, as in patience=10"),
+        ("loss", "--stop loss: must be loss=number, as in loss=0.2"),
+        ("patience=2.5", "--stop patience=2.5: must be patience=whole number, as in patience=10"),
         ("seconds=-1", "seconds = -1.0: must be a positive number"),
         ("loss=nan", "target loss = nan: must be a number"),
     ],

@@ -77,7 +77,7 @@ def test_two_shards_give_two_classes_at_most_where_classes_are_shards():
 def test_classes_a_node(nodes, each, seed):
     data = make(np.repeat(np.arange(6), np.arange(12, 18)))
     if nodes * each < 6:
-        with pytest.raises(ValueError, match=f"{nodes} nodes with each={each} cannot share 6 classes: each must be at"):
+        with pytest.raises(ValueError, match=f"{nodes} nodes with each={each} cannot share 6 classes: give at"):
             data.partition(nodes, by="classes", each=each)
         return
     part = data.partition(nodes, by="classes", each=each, seed=seed)

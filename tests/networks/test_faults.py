@@ -291,7 +291,7 @@ def test_texts():
         (lambda: peer.faults.top_k(0), r"fraction of top_k = 0: must lie in \(0, 1\]"),
         (lambda: parse("drip=0.1"), "unknown fault 'drip': did you mean 'drop'"),
         (lambda: parse("drop=x"), r"'x' is not a number; give drop=probability\[,one-way\]"),
-        (lambda: parse("drop"), "fault 'drop': must be drop=probability"),
+        (lambda: parse("drop"), "fault = 'drop': must be drop=probability"),
         (lambda: parse("burst=0.1"), "must be burst=enter,leave"),
         (lambda: peer.Network(RING, faults=["drop"]), r"'drop' is no fault: give faults=\[peer.faults.drop\(0.1\)\]"),
         (

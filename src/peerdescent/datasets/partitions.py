@@ -325,7 +325,7 @@ def _classes(data: Dataset, nodes: int, each: int, rng: np.random.Generator) -> 
     labels, counts = np.unique(data.labels, return_counts=True)
     require(
         each <= len(labels) <= nodes * each,
-        f"{nodes} nodes with each={each} cannot share {len(labels)} classes: each must be at most {len(labels)}, and "
+        f"{nodes} nodes with each={each} cannot share {len(labels)} classes: give at most {len(labels)}, and "
         f"at least {-(-len(labels) // nodes)} so that every class has a node",
     )
     owners: list[list[int]] = [[] for _ in labels]

@@ -313,11 +313,11 @@ def parse(text: str) -> Fault:
     numbers = [part.strip().replace("_", "-") for part in values.split(",")]
     flags = [part for part in numbers if part in fields and fields[part] not in needed]
     numbers = [part for part in numbers if part not in flags]
-    require(len(numbers) == len(needed) and "" not in numbers, f"fault {text!r}: must be {name}={form}")
+    require(len(numbers) == len(needed) and "" not in numbers, f"fault = {text!r}: must be {name}={form}")
     for each, part in zip(needed, numbers, strict=True):
         try:
             given[each.name] = int(part) if each.type == "int" else float(part)
         except ValueError:
             kind_of = "a whole number" if each.type == "int" else "a number"
-            raise ValueError(f"fault {text!r}: {part!r} is not {kind_of}; give {name}={form}") from None
+            raise ValueError(f"fault = {text!r}: {part!r} is not {kind_of}; give {name}={form}") from None
     return kind(**given, **{fields[flag].name: True for flag in flags})

@@ -154,7 +154,7 @@ def parse(text: str) -> Rule:
     try:
         value = kind(number)
     except ValueError:
-        raise ValueError(f"stop {text!r}: must be {name}={word}, as in {name}={example}") from None
+        raise ValueError(f"stop = {text!r}: must be {name}={word}, as in {name}={example}") from None
     return make(value)
 
 
