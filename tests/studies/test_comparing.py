@@ -405,3 +405,21 @@ def test_refusals(problem):
     refused("steps = None, epochs = None: give exactly one", ["dsgd"], steps=None)
     with pytest.raises(ValueError, match="d2 needs a symmetric weight matrix"):
         peer.compare(["dsgd", "d2"], problem, peer.Network(peer.topology.directed_exponential(6)), **SHORT)
+
+
+def test_a_tuned_method_that_ends_above_the_start_is_told_of(monkeypatch, tmp_path):
+    """And only then: a longer run of it may end below."""
+    problem, said = small_logistic(), []
+    chosen = peer.sweeps.quick_tune("dsgd[batch=1]", problem, RING, steps=4)
+    bad = chosen._replace(values={"alpha": 300.0}, how="alpha = 300 by a quick tune")
+    monkeypatch.setattr(comparing, "quick_tune", lambda *_, **__: bad)
+    options = {"seeds": 2, "out": tmp_path / "a", "note": said.append, "progress": False}
+    for steps in (4, 6):
+        found = peer.compare(["dsgd"], problem, RING, steps=steps, **options)
+        assert (found["dsgd"].table.query("step > 0")["loss"] > 0.7).any(), "what this is about"
+        assert (
+            found.how["dsgd"] == "alpha = 300 by a quick tune; yet a run ends above the start: give a smaller step size"
+        )
+        assert said.pop() == f"dsgd: {found.how['dsgd']}"
+    monkeypatch.setattr(comparing, "quick_tune", lambda *_, **__: chosen)
+    assert "above the start" not in peer.compare(["dsgd"], problem, RING, steps=4, seeds=2).how["dsgd"]

@@ -30,6 +30,9 @@ from peerdescent.studies.compared import Comparison, Index
 from peerdescent.sweeps.grids import builder, make
 from peerdescent.sweeps.quick import is_open, quick_tune, seeds_of
 
+ABOVE = "; yet a run ends above the start: give a smaller step size"
+"""What is said of a tuned method that did not do with the seeds that are compared."""
+
 
 def compare(
     methods: Mapping[str, Given] | Iterable[Given],
@@ -120,9 +123,11 @@ def compare(
                 home = None if folder is None else folder / index.folders[name]
                 method = make(builder(maker), values)
                 traces[name] = _run(method, problem, network, wanted, home, process, options, index.save)
-                if values and any(trace.table["loss"].iloc[-1] > trace.table["loss"].iloc[0] for trace in traces[name]):
-                    how[name] += "; yet a run ends above the start: give a smaller step size"
-                    say(f"{name}: {how[name].rpartition('; ')[2]}")
+                if values:
+                    how[name] = how[name].removesuffix(ABOVE)  # an earlier call may have said so of fewer epochs
+                    if any(trace.table["loss"].iloc[-1] > trace.table["loss"].iloc[0] for trace in traces[name]):
+                        how[name] += ABOVE
+                        say(f"{name}: {how[name]}")
                 if any(trace.status == Status.interrupted for trace in traces[name]):
                     break
         except KeyboardInterrupt:
