@@ -720,3 +720,22 @@ def test_loaded_arrays_cannot_change_and_other_arrays_have_other_facts():
     before = made.facts
     own[:] = 0
     assert made.facts != before, "the arrays of a user stay theirs"
+
+
+def test_several_columns_may_be_no_features(tmp_path):
+    """As an identifier and a free text."""
+    frame = pd.DataFrame({"id": range(12), "a": np.arange(12.0) ** 2, "note": [f"text {k}" for k in range(12)]})
+    frame["y"] = ["no", "yes"] * 6
+    made = load(frame, target="y", index=["id", "note"])
+    assert made.columns == ("a",)
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    filed = load(tmp_path / "x.csv", target="y", index=["id", 2])
+    np.testing.assert_array_equal(made.features, filed.features)
+    with pytest.raises(
+        ValueError, match=r"'note' of data holds another text .* leave it out by index='note' \(or a list"
+    ):
+        load(frame, target="y", index="id")
+    with pytest.raises(ValueError, match=r"leave it out by index=\['note', 'id'\]"):
+        load(frame, target="y", index=["note"])
+    with pytest.raises(ValueError, match="index='id' is named twice"):
+        load(frame, target="y", index=["id", "id"])

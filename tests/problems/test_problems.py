@@ -333,3 +333,9 @@ def test_rows_are_held_sparse_only_where_that_pays():
         problem = peer.problems.logistic(peer.datasets.synthetic(40, features, density=density).partition(4))
         assert isinstance(problem.data.rows, Nonzeros) == expected
         assert problem.dimension == features
+
+
+def test_an_error_in_a_loss_says_how_it_is_called():
+    with pytest.raises(TypeError) as caught:
+        peer.problems.loss(lambda batch, params: batch[0] @ params, np.zeros(3), (np.ones((2, 4, 3)), np.ones((2, 4))))
+    assert "in the loss, which is called with (params, batch)" in caught.value.__notes__

@@ -10,7 +10,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import dropwhile
 from pathlib import Path
@@ -38,8 +38,14 @@ class TableOptions:
 
     target: tables.Column | None = None
     header: bool | None = None
-    index: tables.Column | None = None
+    index: tuple[tables.Column, ...] = ()
     groups: tables.Column | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Those that are given, by name, as they were given."""
+        index = self.index[0] if len(self.index) == 1 else list(self.index) or None
+        return {name: value for name, value in (asdict(self) | {"index": index}).items() if value is not None}
 
 
 def uncompressed_suffix(path: Path) -> str:
@@ -56,8 +62,8 @@ def read_file(path: Path, options: TableOptions) -> Table:
     suffix = uncompressed_suffix(path)
     if suffix == ".csv":
         return read_csv(path, options)
-    for name, value in asdict(options).items():
-        require(value is None, f"{name}={value!r} is about columns, and {path.name} is not a .csv file: leave it out")
+    for name, value in options.given.items():
+        raise ValueError(f"{name}={value!r} is about columns, and {path.name} is not a .csv file: leave it out")
     return read_npz(path) if suffix == ".npz" else read_libsvm([path])
 
 
@@ -117,19 +123,15 @@ def read_csv(path: Path, options: TableOptions = TableOptions()) -> Table:  # no
         len(frame) > 0 and frame.shape[1] > 1,
         f"{path.name} has {len(frame)} rows of {frame.shape[1]} columns: give features and labels, comma-separated",
     )
-    roles = {"target": -1 if target is None else target, "index": options.index, "groups": options.groups}
-    found: dict[str, Any] = {
-        role: tables.named(frame, which, role, path.name, numbered=True)
-        for role, which in roles.items()
-        if which is not None
-    }
+    asked = replace(options, target=-1 if target is None else target)
+    found = tables.roles(frame, asdict(asked), path.name, numbered=True)
     for place, name in enumerate(frame.columns):
         require(
-            not header or name in found.values() or bool(first.iloc[0].notna().iloc[place]),
+            not header or name in found["index"] or name in found.values() or bool(first.iloc[0].notna().iloc[place]),
             f"{'the first column' if place == 0 else f'column {place}'} of {path.name} has no name, so it is an index: "
             f"leave it out by index={place}, or if it is a feature, name it",
         )
-    for role in found.keys() - {"index"}:
+    for role in found.keys() & {"target", "groups"}:
         _keep_texts(frame, found[role], partial(pd.read_csv, path, header=0 if header else None, sep=separator))
     made = tables.table(frame, path.name, texts=target is not None, **found)
     return made if header or made.encoded else made._replace(columns=())

@@ -49,7 +49,7 @@ def read(source: Any, options: TableOptions, name: str | None = None) -> tuple[s
         options.target is not None,
         f"say which column of {name} has the labels by target=: its columns are {tables.some(frame.columns.tolist())}",
     )
-    return name, tables.table(frame, name, **_roles(frame, options, name))._replace(row_index=index)
+    return name, tables.table(frame, name, **tables.roles(frame, asdict(options), name))._replace(row_index=index)
 
 
 def _pair(features: Any, labels: Any, options: TableOptions, name: str, columns: Any = None) -> Table:
@@ -62,9 +62,11 @@ def _pair(features: Any, labels: Any, options: TableOptions, name: str, columns:
         require(same, f"{name}: the indices of features and labels differ: give labels.loc[features.index], or arrays")
         frame = _with_index(features, options)
         raw = tables.labels(_flat(labels, name, len(frame)), name)
-        return tables.table(frame, name, raw=raw, **_roles(frame, options, name))._replace(row_index=features.index)
-    for role, which in asdict(options).items():
-        require(which is None, f"{role}={which!r} names a column, and the features of {name} have no names")
+        return tables.table(frame, name, raw=raw, **tables.roles(frame, asdict(options), name))._replace(
+            row_index=features.index
+        )
+    for role, which in options.given.items():
+        raise ValueError(f"{role}={which!r} names a column, and the features of {name} have no names")
     if hasattr(features, "tocsr"):
         raw = tables.labels(_flat(labels, name, features.shape[0]), name)
         return Table(summed(csr_array(features, copy=True)), raw)
@@ -109,15 +111,9 @@ def _with_index(frame: pd.DataFrame, options: TableOptions) -> pd.DataFrame:
         deep == 1,
         f"names of columns have {deep} levels: join them, as by frame.columns = frame.columns.map('_'.join)",
     )
-    asked = (options.target, options.index, options.groups)
+    asked = (options.target, options.groups, *options.index)
     levels = [level for level in frame.index.names if level is not None and level in asked]
     return frame.reset_index(level=levels) if levels else frame
-
-
-def _roles(frame: pd.DataFrame, options: TableOptions, name: str) -> dict[str, Any]:
-    """The columns that options name, by role."""
-    given = {"target": options.target, "index": options.index, "groups": options.groups}
-    return {role: tables.named(frame, which, role, name) for role, which in given.items() if which is not None}
 
 
 def _named_classes(bunch: Any) -> Any:

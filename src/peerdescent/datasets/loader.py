@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ def load(
     positive: int | str | Iterable[int | str] | None = None,
     target: str | int | None = None,
     header: bool | None = None,
-    index: str | int | None = None,
+    index: str | int | Sequence[str | int] | None = None,
     groups: str | int | ArrayLike | None = None,
     like: Dataset | None = None,
     name: str | None = None,
@@ -94,7 +93,7 @@ def load(
         target: The column that has the labels, by name, or by number in a .csv file, whose last column is the default.
         header: Whether the first line of a .csv file has the names of its columns. None to find out; a line of numbers
             that may be names is refused.
-        index: A column that is no feature, such as the numbers of the rows.
+        index: A column that is no feature, such as the numbers of the rows, or a list of such columns.
         groups: A column that says whose row it is, such as the hospital, or its values; it is no feature, and
             `partition(by="hospital")` makes a node of each value.
         like: A data set to load these rows like, as rows to test on like those to train on: `scale`, `normalise` and
@@ -128,7 +127,8 @@ def load(
         normalise, scale = reading.normalised, reading.ranges is not None
     rng, rows = generator(seed), rows if rows is None else whole("rows", rows, least=1)
     column = groups if isinstance(groups, str | int) else None
-    options = TableOptions(target, header, index, column)
+    left_out = () if index is None else (index,) if isinstance(index, str | int) else tuple(index)
+    options = TableOptions(target, header, left_out, column)
     known = SETS.get(source.lower()) if isinstance(source, str) else None
     if isinstance(source, str | os.PathLike):
         require(name is None, f"name={name!r} is for data in memory: {source} has its own")
@@ -206,8 +206,8 @@ def _read(
 
 
 def _without_columns(options: TableOptions, name: str) -> None:
-    for option, value in asdict(options).items():
-        require(value is None, f"{option}={value!r} is for .csv files: {name} knows its labels and features")
+    for option, value in options.given.items():
+        raise ValueError(f"{option}={value!r} is for .csv files: {name} knows its labels and features")
 
 
 def _notes(encoded: tuple[str, ...], labels: NDArray[Any], classes: tuple[Any, ...]) -> list[str]:

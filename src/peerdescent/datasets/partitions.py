@@ -279,7 +279,8 @@ def _listed(data: Dataset, nodes: int | None, indices: Sequence[ArrayLike] | Non
 
 
 def _grouped(data: Dataset, nodes: int | None, groups: ArrayLike | None, column: str) -> Partition:
-    require(groups is not None, "by='groups' needs groups=: one value for each row, which says whose it is")
+    known = "".join(f", or say by={name!r}" for name in data.groups)
+    require(groups is not None, f"by='groups' needs groups=: one value for each row, which says whose it is{known}")
     names, owner = np.unique(whose(groups, column, data.index), return_inverse=True)
     require(owner.shape == (len(data),), f"{column} of shape {owner.shape} for {len(data)} rows: give one for each row")
     require(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -55,7 +55,7 @@ def table(
     source: str,
     *,
     target: Column | None = None,
-    index: Column | None = None,
+    index: Sequence[Column] = (),
     groups: Column | None = None,
     raw: Raw | None = None,
     texts: bool = True,
@@ -70,9 +70,9 @@ def table(
     names = frame.columns.tolist()
     twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
     require(twice is None, f"{source} has several columns called {twice!r}: rename all but one")
-    roles = {"target": target, "index": index, "groups": groups}
-    taken = [name for name in roles.values() if name is not None]
-    for role, name in roles.items():
+    pairs = [("target", target), ("groups", groups), *(("index", one) for one in index)]
+    taken = [name for _, name in pairs if name is not None]
+    for role, name in pairs:
         require(name is None or taken.count(name) == 1, f"{role}={name!r} is named twice: a column has one role")
     kept = [name for name in names if name not in taken]
     require(
@@ -81,12 +81,21 @@ def table(
     )
     for name in kept:
         where = f"{'the first column' if name == names[0] else f'column {name!r}'} of {source}"
-        leave = f"so it is an index: leave it out by index={name!r}, or if it is a feature,"
+        leave = (
+            f"so it is an index: leave it out by index={[*index, name] if index else name!r}, or if it is a feature,"
+        )
         require(not UNNAMED.fullmatch(str(name)), f"{where} has no name, {leave} name it")
         require(not _counts(frame[name]), f"{where} counts the rows, {leave} give it as floats, such as 1.0")
     features, columns, encoded = encode(frame[kept], source, texts)
     owners = None if groups is None else whose(frame[groups], str(groups), frame.index)
     return Table(features, labels(frame[target], source) if raw is None else raw, columns, encoded, owners)
+
+
+def roles(frame: Frame, options: Mapping[str, Any], source: str, numbered: bool = False) -> dict[str, Any]:
+    """The names of the columns that options name, by role; of an index there may be several."""
+    single = {role: options[role] for role in ("target", "groups") if options[role] is not None}
+    found: dict[str, Any] = {role: named(frame, which, role, source, numbered) for role, which in single.items()}
+    return {**found, "index": [named(frame, which, "index", source, numbered) for which in options["index"]]}
 
 
 def named(frame: Frame, which: Column, role: str, source: str, numbered: bool = False) -> Column:
@@ -244,7 +253,7 @@ def _levels(column: Any, name: str, source: str, texts: bool) -> Sequence[Any] |
         f"{where} holds {shown}: name the column of labels by target=, and texts as features become columns of 0 and 1",
     )
     found = sorted(set(held))
-    leave = f"leave it out by index={column.name!r}, or turn it into categories"
+    leave = f"leave it out by index={column.name!r} (or a list), or turn it into categories"
     named = len(found) == len(column) >= COUNTING
     require(not named, f"{where} holds another text in each row, such as {shown}, so it is an index: {leave}")
     require(

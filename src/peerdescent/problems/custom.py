@@ -183,7 +183,12 @@ def check_mean(function: Callable[[Any, Any], Any], unflatten: Unflatten, start:
                 with jax.enable_x64(True):  # where small differences of large numbers are no errors of rounding
                     return act()
             except Exception:  # of a function that needs 32 bits
+                pass
+            try:
                 return act()
+            except Exception as error:
+                error.add_note("in the loss, which is called with (params, batch)")
+                raise
 
     rng = np.random.default_rng(0)
     points = [start, *(start + rng.normal(scale=s, size=start.shape) for s in (0.1, 1.0))]
