@@ -303,7 +303,7 @@ BAD_TABLES = {
         frame(**{"Unnamed: 0_level_0": 2.0}),
         {"target": "y"},
     ),
-    "column 'x' of data holds 150 different texts, such as 't0': leave it out by index='x', or turn it into cat": (
+    "column 'x' of data holds 150 different texts, such as 't0': leave it out by index='x' (or a list), or turn": (
         pd.DataFrame({"x": [f"t{k}" for k in range(150)] * 2, "y": [0, 1] * 150}),
         {"target": "y"},
     ),

@@ -296,15 +296,3 @@ def test_rows_with_other_columns_name_the_metric():
     with pytest.raises(TypeError) as caught:
         measured(peer.accuracy(linear, ROWS[:, :4], SIGNS, "unseen"))
     assert any("in the metric 'unseen', on features of shape (400, 4)" in note for note in caught.value.__notes__)
-
-
-def test_an_error_in_a_metric_says_how_it_is_called():
-    def one(params):
-        return params.sum()
-
-    with pytest.raises(TypeError) as caught:
-        measured(one)
-    said = (
-        "in the metric 'one', which is called with (x_mean, x, problem); one of parameters is metric(..., model=True)"
-    )
-    assert said in caught.value.__notes__

@@ -157,14 +157,10 @@ def metric(
     require(bool(name) and name != "<lambda>", "the metric has no name: give one, as in metric(function, 'accuracy')")
 
     def value(seen: Snapshot) -> float:
+        if not model:
+            return float(_number(function(seen.x_mean, seen.x, seen.problem)))
         unflatten = seen.problem.unflatten
-        given = (seen.x_mean if unflatten is None else unflatten(seen.x_mean),)
-        try:
-            return float(_number(function(*(given if model else (seen.x_mean, seen.x, seen.problem)))))
-        except TypeError as error:  # most likely of other arguments
-            called = "the parameters" if model else "(x_mean, x, problem); one of parameters is metric(..., model=True)"
-            error.add_note(f"the metric is called with {called}")
-            raise
+        return float(_number(function(seen.x_mean if unflatten is None else unflatten(seen.x_mean))))
 
     return Metric(name, label, title, log, format, function=value, rising=rising)
 
