@@ -56,7 +56,7 @@ def test_names_are_only_names(tmp_path):
     bad.table[NASTY] = 1.0
     bad.save(folder / "b")
     table = small_sweep().rename(columns={"alpha": NASTY, "beta": WORSE})
-    save_sweep(folder / "<b>s", table.assign(batch=WORSE + table["batch"].astype(str)), NASTY, problem=WORSE, budget=NASTY)
+    save_sweep(folder / "<b>s", table[table["batch"] == 1].assign(batch=WORSE), NASTY, problem=WORSE, budget=NASTY)
     (folder / "config.toml").write_text(f"topology = \"{NASTY}\"\nnodes = 6\n'<b>' = ['{NASTY}']\n")
     path = report.write(folder)
     text = path.read_text(encoding="utf-8")
