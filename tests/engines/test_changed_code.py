@@ -105,7 +105,7 @@ def assert_same(problem, network, other):
         np.testing.assert_array_equal(drawn.toarray(), theirs.toarray())
 
 
-@pytest.mark.parametrize("name", some(OWN, 2))
+@pytest.mark.parametrize("name", some(OWN, 3))
 def test_values_around_a_users_fault_or_graph_are_those_of_now(name, problem, monkeypatch):
     network = OWN[name]()
     assert_same(problem, network, library(name, RATE))
