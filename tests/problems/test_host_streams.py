@@ -93,12 +93,27 @@ def test_a_function_that_returns_an_iterator_that_was_read_is_refused():
     own = problem(*(lambda one=one: one for one in given))
     first = run(own, 8)
     for options in ({}, {"resume": first}):
-        with pytest.raises(ValueError, match=r"the first item of node 0 has changed: .*returns a new iterator"):
+        with pytest.raises(ValueError, match=r"node 0 (has changed|is read by another run): .*returns a new iterator"):
             run(own, 9, **options)
     ended = problem(*[lambda one=one: one for one in [items(node, 3) for node in range(NODES)]]).streams[0]
     assert len(list(ended.begin())) == 3
     with pytest.raises(ValueError, match="the iterator of node 0 has no items"):
         ended.begin()
+
+
+def test_an_iterator_that_another_run_is_reading_is_refused():
+    """Its thread may still read ahead: a generator then says that it is executing already."""
+    held = []
+
+    def executing():
+        yield from items(0, 1)
+        next(held[0])
+
+    held.append(executing())
+    source = problem(lambda: held[0], *(partial(items, node) for node in range(1, NODES))).streams[0]
+    source.begin()
+    with pytest.raises(ValueError, match="the iterator of node 0 is read by another run: give a function"):
+        source.begin()
 
 
 def test_a_resumed_run_goes_on_where_it_was(tmp_path):

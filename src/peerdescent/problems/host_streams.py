@@ -86,6 +86,12 @@ class Source:
             first = next(items)
         except StopIteration:
             raise ValueError(f"the iterator of node {self.node} has no items: give one that has") from None
+        except ValueError as error:
+            require(
+                "already executing" not in str(error),
+                f"the iterator of node {self.node} is read by another run: give a function that returns a new iterator",
+            )
+            raise
         return *Form.of(first, f"the first item of node {self.node}"), chain([first], items)
 
 
