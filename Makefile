@@ -15,7 +15,6 @@ demo: .venv/.runtime
 test:
 	@$(MAKE) --no-print-directory --jobs 2 .venv/.developer .venv/.browser
 	@$(MAKE) --no-print-directory --jobs 2 lint tests
-	$(BIN)/python benchmarks/step.py --check
 
 lint: .venv/.developer
 	@$(BIN)/ruff check .
@@ -30,6 +29,7 @@ tests: .venv/.developer .venv/.browser
 test-long: .venv/.developer .venv/.browser
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --timeout 3600
 
+# Measures the tables of docs/performance.md again and prints which steps are slower than in the committed table.
 bench: .venv/.runtime
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/scaling.py

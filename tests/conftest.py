@@ -11,7 +11,7 @@ from contextlib import suppress
 import jax
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import children
 from peerdescent.networks import spectra
@@ -29,8 +29,9 @@ from small import (  # noqa: F401  (tests may import them from here)
 )
 
 children.restore_signals()
-settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
-settings.register_profile("random", max_examples=1000, deadline=None)
+UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fixed", derandomize=True, database=None, **UNTIMED)
+settings.register_profile("random", max_examples=1000, **UNTIMED)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "fixed")
 settings.load_profile(PROFILE)
 
@@ -53,8 +54,8 @@ if jax.__version_info__ < (0, 11):  # later versions have no older code generato
     QUICK_FLAGS += " --xla_cpu_use_fusion_emitters=false"
 """XLA's older code generator, in one thread. It takes two thirds of the time, which most tests spend compiling.
 
-Profile `random` and the benchmark in `make test` use XLA as users do. XLA reads its flags once, at the first program of
-a process: a test that changes them here would change them for all that follow."""
+Profile `random` uses XLA as users do. XLA reads its flags once, at the first program of a process: a test that changes
+them here would change them for all that follow."""
 PEAKS = pytest.StashKey[dict[str, int]]()
 """The most memory that each process of the tests used, in bytes."""
 

@@ -13,7 +13,7 @@ from peerdescent.cli import signals
 
 def test_a_signal_waits_for_a_library_that_is_being_loaded(monkeypatch):
     """An exception in the middle of loading JAX can crash the interpreter."""
-    loading, begun = ["jax"], time.monotonic()
+    loading = ["jax"]
     monkeypatch.setattr(signals, "_is_loading", lambda name: name in loading)
 
     def work():
@@ -21,11 +21,11 @@ def test_a_signal_waits_for_a_library_that_is_being_loaded(monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.2)
             loading.clear()
-            time.sleep(5)
+            time.sleep(60)  # until the signal
 
     with pytest.raises(KeyboardInterrupt):
         work()
-    assert 0.2 < time.monotonic() - begun < 5
+    assert not loading
 
 
 def test_what_is_being_loaded():

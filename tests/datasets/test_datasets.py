@@ -4,8 +4,6 @@ import bz2
 import dataclasses
 import gzip
 import os
-import time
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.error import URLError
@@ -122,20 +120,6 @@ def test_covertype():
     subset = load("covertype", rows=100_000)
     assert np.mean(subset.labels == 1) == pytest.approx(0.488, abs=0.005)
     np.testing.assert_allclose(norms(subset), 1, atol=1e-6)
-
-
-@needs_data
-@pytest.mark.usefixtures("real")
-@pytest.mark.long
-def test_covertype_loads_much_faster_once_cached(monkeypatch, tmp_path):
-    """Both as seconds of the processor and in turn, since other programs may be running."""
-    monkeypatch.setenv("PEERDESCENT_CACHE", str(tmp_path))
-    clocks = [time.process_time()]
-    for _ in range(4):
-        load("covertype")
-        clocks.append(time.process_time())
-    first, *later = (after - before for before, after in pairwise(clocks))
-    assert 4 * min(later) < first
 
 
 @needs_data

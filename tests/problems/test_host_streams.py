@@ -207,7 +207,7 @@ def test_rows_are_read_ahead():
             yield item
 
     def was_read(x_mean, x, problem):
-        return bool(x.any()) and ahead.wait(5)
+        return bool(x.any()) and ahead.wait(60)
 
     trace = run(problem(*(partial(watched, node) for node in range(NODES))), 64, metrics=[was_read], record=[0, 7, 64])
     assert trace.table["was_read"].tolist() == [0, 1, 1]

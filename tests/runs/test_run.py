@@ -172,19 +172,22 @@ def test_a_whole_number_as_step_size_compiles_nothing():
 
 
 def test_clock_stops_while_metrics_are_evaluated(monkeypatch):
+    """Every evaluation moves the clock on by a day."""
     from peerdescent.engines.stacked import Stacked
 
-    evaluate = Stacked.evaluate
+    evaluate, now, days = Stacked.evaluate, time.perf_counter, []
 
     def slow(self, points):
-        time.sleep(0.05)
+        days.append(86_400)
         return evaluate(self, points)
 
     monkeypatch.setattr(Stacked, "evaluate", slow)
+    monkeypatch.setattr(time, "perf_counter", lambda: now() + sum(days))
     trace = peer.run(GT_HSGD, small_logistic(), RING, steps=40, record=20)
+    assert len(days) > 20
     assert (trace.table["seconds"].diff().dropna() >= 0).all()
     assert trace.table["seconds"].iloc[0] == 0
-    assert 0 < trace.table["seconds"].iloc[-1] < 0.5  # 21 evaluations took over a second
+    assert 0 < trace.table["seconds"].iloc[-1] < 86_400
 
 
 def test_compilation_is_not_in_the_seconds():
@@ -205,24 +208,6 @@ def test_compilation_is_not_in_the_seconds():
         assert "jit(_interval)" in before
         assert not ours & set(timed)  # reading x_tilde is a little program of its own, outside the clock
         assert timed[-1] == "record 40"
-
-
-def test_recording_costs_little():
-    """A hundred records hardly make the iterations slower: what they cost is outside the clock, or small."""
-    data = peer.datasets.synthetic(20 * 500, 123, seed=0)
-    problem, network = peer.problems.logistic(data.partition(20)), peer.Network(peer.topology.exponential(20))
-
-    def seconds(record):
-        table = peer.run(GT_HSGD, problem, network, steps=10_000, record=record, progress=False).table
-        return table["seconds"].iloc[-1]
-
-    few, many = [], []
-    while len(few) < 10 and not (few and min(many) < 2 * min(few)):
-        few.append(seconds(1))
-        many.append(seconds(100))
-    if max(few) > 1.5 * min(few):
-        pytest.skip(f"the machine is too busy to tell: the same run took {min(few):.2f} to {max(few):.2f} s")
-    assert min(many) < 2 * min(few)
 
 
 def test_float32_losses_are_good_to_six_digits():

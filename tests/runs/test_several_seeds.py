@@ -134,7 +134,7 @@ def test_coins_are_tossed_one_seed_after_the_other_on_a_gpu(monkeypatch):
 def test_threads_compute_at_the_same_time(monkeypatch):
     """Each waits for the other in its first interval: one after the other, they would wait for ever."""
     monkeypatch.setattr(crew, "cores", lambda: 2)
-    meet, real = threading.Barrier(2, timeout=20), stacked.Stacked.advance
+    meet, real = threading.Barrier(2, timeout=60), stacked.Stacked.advance
 
     def advance(self, state, t, until):
         if t == 1:
@@ -356,17 +356,22 @@ def test_an_error_in_a_callback_has_the_traces_of_all_seeds():
         assert_same(one, other)
 
 
-def test_seconds_of_seeds():
+def test_seconds_of_seeds(monkeypatch):
     """Of an axis of seeds each has its share; a thread has its own time. Those that ended pay no more."""
-    steady = crew.Abreast(lambda seeds: None, [0, 1, 2])
-    import time
+    now = [0.0]
+    monkeypatch.setattr(crew.time, "perf_counter", lambda: now[0])
 
-    steady._timed(lambda: time.sleep(0.06), [0, 1, 2])
-    assert all(0.02 <= each < 0.05 for each in steady.seconds)
-    before = list(steady.seconds)
-    steady._timed(lambda: time.sleep(0.06), [1])
-    assert [after - first >= 0.06 for after, first in zip(steady.seconds, before, strict=True)] == [False, True, False]
-    assert steady.seconds[0] == before[0]
+    def pass_time(seconds):
+        now[0] += seconds
+
+    steady = crew.Abreast(lambda seeds: None, [0, 1, 2])
+    steady._timed(lambda: pass_time(6), [0, 1, 2])
+    assert steady.seconds == [2, 2, 2]
+    steady._timed(lambda: pass_time(6), [1])
+    assert steady.seconds == [2, 8, 2]
+    apart = crew.Apart(lambda seed: None, [0, 1, 2])
+    apart._timed(pass_time, [1, 2])
+    assert apart.seconds == [0, 1, 2]
 
 
 def test_one_seed_in_a_list_is_several_of_one():
