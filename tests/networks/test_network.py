@@ -100,12 +100,22 @@ def test_out_degree_counts_receivers():
     assert network.neighbours == ((1, 2, 3), (0, 2), (1, 3), (1, 2))
 
 
-def test_self_loops_weights_and_parallel_edges_are_ignored():
+def test_self_loops_and_parallel_edges_are_ignored():
     messy = nx.MultiGraph([(0, 1), (0, 1), (1, 2), (2, 2), (0, 0)])
-    messy.add_edge(1, 2, weight=7.0)
     assert_array_equal(Network(messy).W, Network(nx.path_graph(3)).W)
     directed = nx.MultiDiGraph([(0, 1), (0, 1), (1, 2), (2, 0), (1, 1)])
     assert_array_equal(Network(directed).W, Network(nx.DiGraph([(0, 1), (1, 2), (2, 0)])).W)
+
+
+def test_edge_weights_are_not_used_and_a_warning_says_so():
+    W = np.array([[0.5, 0.3, 0.2], [0.3, 0.7, 0], [0.2, 0, 0.8]])
+    plain, some = nx.Graph([(0, 1), (0, 2)]), nx.MultiGraph([(0, 1), (0, 2)])
+    some.add_edge(0, 2, weight=7.0)
+    for graph in (nx.from_numpy_array(W), some, [plain, nx.from_numpy_array(W)]):
+        with pytest.warns(UserWarning, match=r"edge weights .* not used.*peer\.Network\(W\)"):
+            network = Network(graph)
+        assert_array_equal(network.matrices[-1].toarray(), Network(plain).W)
+    assert_array_equal(Network(W).W, W)
 
 
 def test_numbers_keep_their_place_and_other_labels_their_order():

@@ -9,6 +9,7 @@ with one entry per link.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -38,8 +39,9 @@ class Network:
     Args:
         graph: One of
 
-            - a networkx graph, where an edge j -> i means that j sends to i. Self-loops, edge weights and parallel
-              edges are ignored. Nodes labelled 0..n-1 keep their numbers; others are numbered in the graph's order;
+            - a networkx graph, where an edge j -> i means that j sends to i. Self-loops and parallel
+              edges are ignored, and edge weights are, with a warning. Nodes labelled 0..n-1 keep
+              their numbers; others are numbered in the graph's order;
             - a weight matrix: an array, nested lists or a SciPy sparse array;
             - a sequence of those on the same nodes, for a time-varying network: W_t = matrices[t % period];
             - a random graph such as `topology.random_matching(20)`, which is drawn anew in every round.
@@ -112,7 +114,14 @@ class Network:
             titles, rules, matrices = (graph.name,), (random.rule,), (weighing.mean(random),)
         else:
             graphs = weighing.sequence(graph)
-            order = next((weighing.order(g, nodes) for g in graphs if isinstance(g, nx.Graph)), [])
+            plain = [g for g in graphs if isinstance(g, nx.Graph)]
+            if any(weight is not None for g in plain for *_, weight in g.edges(data="weight")):
+                warnings.warn(
+                    "edge weights of the graph are not used, since a rule weighs it: give a matrix, as in "
+                    "peer.Network(W), which is taken as it is",
+                    stacklevel=2,
+                )
+            order = next((weighing.order(g, nodes) for g in plain), [])
             names = () if order == list(range(len(order))) else tuple(order)
             built = [
                 weighing.weigh(g, order, weights) if isinstance(g, nx.Graph) else weighing.given(g, weights)
