@@ -85,7 +85,7 @@ def train(
 ) -> None:
     """What a process does: train on its own rows until so many steps have been made, and write what it saw.
 
-    The number of steps is in a file, if it is found out later.
+    The number of steps is in a file once it is known; step sizes stay as they are after the `steps` given.
     """
     os.environ.update(environment)
     torch.set_num_threads(1)
@@ -100,7 +100,7 @@ def train(
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, LAST)
     began, (inputs, targets) = optimizer.steps, rows(rank)
     drawn, streamed = torch.Generator().manual_seed(1000 * rank + began), 0
-    while optimizer.steps < (number(folder / "end") or steps):
+    while optimizer.steps < (number(folder / "end") or FAR):
         taken = torch.randint(ROWS, (8,), generator=drawn)
 
         def loss(taken: torch.Tensor = taken) -> torch.Tensor:
@@ -114,7 +114,8 @@ def train(
             streamed += optimizer.prepared is not None and optimizer.prepared.stream is not None
             optimizer.step()
         rate = optimizer.param_groups[0]["lr"]
-        scheduler.step()
+        if optimizer.steps < steps:
+            scheduler.step()
         time.sleep(PACE)
         write(folder / f"{rank}.step", str(optimizer.steps))
     model.load_state_dict(optimizer.average_parameters())
@@ -176,13 +177,19 @@ class Case:
         while number(self.folder / f"{rank}.step") < step and time.monotonic() < end:
             time.sleep(0.002)
 
+    def end(self, steps: int, victim: int | None = None) -> None:
+        """Let the training end after so many steps; later, if a process that comes back would not have made some."""
+        if victim is not None:
+            self.until(victim, number(self.folder / f"{victim}.step") + 1)
+            steps = max(steps, number(self.folder / f"{victim}.step") + 50)
+        write(self.folder / "end", str(steps))
+
     def relay(self) -> None:
         """Kill all processes, one after the other; each is back and has made some steps before the next is lost."""
         for rank in range(self.world):
             self.strike("kill-back", rank, number(self.folder / f"{rank}.step") + 20, away=0)
             self.until(rank, number(self.folder / f"{rank}.step") + 20)
-        steps = max(number(self.folder / f"{rank}.step") for rank in range(self.world)) + 50
-        write(self.folder / "end", str(steps))
+        self.end(max(number(self.folder / f"{rank}.step") for rank in range(self.world)) + 50)
 
     def wait(self, but: int | None) -> tuple[dict[int, dict[str, Any]], dict[int, str], int]:
         """What the processes saw, their logs, and how many hang; all are ended."""
@@ -202,7 +209,9 @@ class Case:
 
 def unbroken(world: int, method: str, graph: Any, steps: int, overlap: bool) -> float:
     """The loss of a training in which nothing happens."""
-    seen, said, _ = Case(world, method, graph, steps, 30.0, overlap).wait(None)
+    case = Case(world, method, graph, steps, 30.0, overlap)
+    case.end(steps)
+    seen, said, _ = case.wait(None)
     assert len(seen) == world, said
     assert all(is_rate(each["rate"], steps - 1, steps) for each in seen.values()), seen
     return float(seen[0]["loss"])
@@ -236,6 +245,7 @@ def one(number_: int, kind: str, known: dict[Any, float], options: Any) -> tuple
     case = Case(world, method, graph, steps, options.patience, overlap)
     longer = 3 + 3 * random.random() if kind == "stop-back" else 2 * random.random()  # who is stopped is missed
     case.strike("kill" if apart else kind, victim, step, away=options.patience * longer)
+    case.end(steps, victim if back else None)
     seen, said, hang = case.wait(None if back else victim)
     others = [rank for rank in range(world) if rank != victim]
     who = f"{kind}: {method}, rank {victim} of {world} at {step}"

@@ -287,12 +287,12 @@ def test_torchrun_restarts_from_the_last_checkpoint(tmp_path):
 
 def test_a_silent_rank_is_named_within_the_time_limit(tmp_path):
     out = tmp_path / "run"
-    with group(RANKS, tmp_path, main, command(out, steps=200_000, record=2000), timeout=4.0) as started:
+    with group(RANKS, tmp_path, main, command(out, steps=200_000, record=2000), timeout=10.0) as started:
         until(lambda: reached(out, 50), 120)
         os.kill(started.processes[2].pid, signal.SIGSTOP)
-        codes, said = started.wait(40, but=(2,))
+        codes, said = started.wait(90, but=(2,))
     assert codes == [3, 3, None, 3], said
-    assert_lost(said, 2, "did not answer within 4 s")
+    assert_lost(said, 2, "did not answer within 10 s")
 
 
 def test_a_silent_listener_in_the_place_of_the_others_is_left_within_the_time_limit(tmp_path):

@@ -23,7 +23,7 @@ from peerdescent.torch.refusals import check_state, check_time
 @pytest.mark.parametrize(
     ("kinds", "options"),
     [
-        pytest.param(["kill-back"], ["--overlap", "--steps", "70", "--seed", "29"], id="kill-back"),
+        pytest.param(["kill-back"], ["--overlap", "--steps", "70", "--seed", "29", "--patience", "3"], id="kill-back"),
         *(
             pytest.param(kinds, ["--steps", "150"], id="-".join(kinds), marks=pytest.mark.long)
             for kinds in [["stop", "stop-back", "apart"], ["relay"]]
@@ -124,8 +124,8 @@ def meeting():
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     made = []
 
-    def member(rank, **facts):
-        made.append(Members(store.clone(), rank, 3, 1.0, {"method": "gt-dsgd[alpha=0.1]", **facts}))
+    def member(rank, patience=20.0, **facts):
+        made.append(Members(store.clone(), rank, 3, patience, {"method": "gt-dsgd[alpha=0.1]", **facts}))
         return made[-1]
 
     yield member
@@ -140,7 +140,7 @@ def at_once(*calls):
 
 
 def until(holds):
-    for _ in range(200):
+    for _ in range(3000):
         if holds():
             return True
         threading.Event().wait(0.02)
@@ -196,7 +196,7 @@ def test_nobody_joins_a_training_that_has_ended(meeting, said):
     for each in begun(meeting):
         each.leave() if said else each._ended.set()
     with pytest.raises(Final, match="rank 1 cannot join: the training at this store has ended"):
-        meeting(1).first()
+        meeting(1, patience=1.0).first()
 
 
 def test_states_that_do_not_fit_are_refused(caplog):
