@@ -11,8 +11,18 @@ import pytest
 
 import peerdescent as peer
 from peerdescent.engines.outline import Drawn, Either, Gradient, Mix, definition, flat, outline
-from peerdescent.methods.parameters import Part
+from peerdescent.methods.parameters import Part, size
+from peerdescent.runs.costs import Costs
 from small import assert_close, small_logistic
+
+
+class One(NamedTuple):
+    x: object
+
+
+class Two(NamedTuple):
+    x: object
+    more: object
 
 
 def test_the_outline_of_gt_hsgd():
@@ -40,7 +50,7 @@ def test_both_sides_of_every_share_their_numbers():
 
 
 def test_a_gradient_at_a_vector_of_the_same_iteration_has_no_leaf():
-    ahead = peer.Method(lambda x, net: (x,), lambda s, net: (s[0] - net.grad(s[0] + s[0], net.sample(1)),))
+    ahead = peer.Method(lambda x, net: One(x), lambda s, net: One(s.x - net.grad(s.x + s.x, net.sample(1))))
     (gradient,) = outline(ahead).gradients
     assert gradient.leaf is None
 
@@ -49,22 +59,21 @@ def test_leaves_that_are_equal_at_first_only_are_told_apart():
     """After iteration 0 both are x_0, but a gradient at the second is not one at the first."""
 
     def step(state, net):
-        x, anchor = state
-        return x - net.grad(anchor, net.sample(1)), anchor
+        return Two(state.x - net.grad(state.more, net.sample(1)), state.more)
 
-    found = outline(peer.Method(lambda x, net: (x, x), step))
+    found = outline(peer.Method(lambda x, net: Two(x, x), step))
     assert found.aliases == (0, 1)
     assert [g.leaf for g in found.gradients] == [1]
 
 
 def test_numbers_in_a_state_made_by_hand_are_noticed():
-    counted = peer.Method(lambda x, net: (net.mix(x), 0), lambda s, net: (net.mix(s[0]), s[1] + 1))
+    counted = peer.Method(lambda x, net: Two(net.mix(x), 0), lambda s, net: Two(net.mix(s.x), s.more + 1))
     assert outline(counted).has_numbers
 
 
 def test_other_arithmetic_is_refused():
     with pytest.raises(ValueError, match=r"custom does more than \+, -, \*, / and \*\* with its vectors"):
-        outline(peer.Method(lambda x, net: (x,), lambda s, net: (s[0] @ s[0],)))
+        outline(peer.Method(lambda x, net: One(x), lambda s, net: One(s.x @ s.x)))
 
 
 def estimating(init, step=None):
@@ -152,9 +161,96 @@ def test_other_errors_are_not_blamed_on_arithmetic(init, step, said):
 
 
 def test_another_form_of_a_state_made_by_hand():
-    said = r"custom: the state is \(vector,\) after init and \(vector, vector\) after a step"
-    with pytest.raises(ValueError, match=said):
-        outline(peer.Method(lambda x, net: (x,), lambda s, net: (s[0], s[0])))
+    with pytest.raises(ValueError, match="custom: the state is"):
+        outline(peer.Method(lambda x, net: One(x), lambda s, net: Two(s.x, s.x)))
+
+
+def test_a_state_without_x_is_refused():
+    with pytest.raises(ValueError, match="custom: its state is a tuple without x"):
+        peer.run(peer.Method(lambda x, net: (x,), lambda s, net: s), small_logistic(), RING, steps=2)
+
+
+@pytest.mark.parametrize("batch", [1.5, 0])
+def test_a_sample_of_no_whole_size_is_refused(batch):
+    with pytest.raises(ValueError, match="sample of"):
+        peer.run(by_hand(lambda x, net: x - net.grad(x, net.sample(batch))), small_logistic(), RING, steps=2)
+
+
+RATES = np.linspace(0.1, 0.6, 6)[:, None]
+RING = peer.Network(peer.topology.ring(6))
+
+
+def by_hand(moved, name="mine"):
+    """A method of two functions, both of which compute the next iterate by `moved`."""
+    return peer.Method(lambda x, net: One(moved(x, net)), lambda s, net: One(moved(s.x, net)), name)
+
+
+def with_rates(alpha=1.0):
+    """Every node has a step size of its own, an array (n, 1)."""
+    return by_hand(lambda x, net: net.mix(x - alpha * RATES * net.grad(x, net.sample(2))))
+
+
+@dataclass(frozen=True)
+class preconditioned(Part):
+    """A part that holds an array (p,)."""
+
+    batch: int = size(2)
+
+    def init(self, x, net):
+        return self.step(x, None, net)
+
+    def step(self, x, memory, net):
+        return np.linspace(0.5, 1.5, 5) * net.grad(x, net.sample(self.batch)), None
+
+
+@pytest.mark.parametrize("precision", [32, 64, 32])
+def test_methods_that_hold_arrays_do_the_same_everywhere(precision):
+    """In a run, node by node, for several seeds, in a sweep and in tuning; and in both precisions, in turns."""
+    problem, close = small_logistic(), {32: 1e-5, 64: 1e-12}[precision]
+    options = {"steps": 30, "precision": precision}
+    runs = [[peer.run(with_rates(a), problem, RING, seed=s, **options) for s in (0, 1)] for a in (1.0, 2.0)]
+    expected = [[trace.table["loss"].iloc[-1] for trace in seeds] for seeds in runs]
+    slow = peer.run(with_rates(), problem, RING, engine="debug", **options)
+    assert_close(slow.x, runs[0][0].x, close)
+    several = peer.run(with_rates(), problem, RING, seed=[0, 1], **options)
+    assert_close([trace.table["loss"].iloc[-1] for trace in several], expected[0], close)
+    table = peer.sweep(with_rates, {"alpha": [1.0, 2.0]}, problem, RING, seed=[0, 1], **options)
+    assert_close(table["loss"].to_numpy().reshape(2, 2), expected, close)
+    method = peer.compose(preconditioned(), peer.fusions.consensus())
+    found = peer.tune(lambda alpha: method.replace(alpha=alpha), problem, RING, grid={"alpha": [0.5, 2.0]}, epochs=5)
+    for alpha, loss in zip(found.table["alpha"], found.table["loss"], strict=True):
+        trace = peer.run(method.replace(alpha=alpha), problem, RING, epochs=5)
+        assert_close(loss, trace.table["loss"].iloc[-1], 1e-5)
+
+
+@pytest.mark.parametrize("verb", ["mix", "disagree", "push"])
+def test_a_number_of_each_node_crosses_as_one_number(verb):
+    """Also a root, a ratio, or what a state has kept of it; all engines compute the same, and the clock follows."""
+
+    def moved(x, net):
+        g = net.grad(x, net.sample(1))
+        length = (net.dot(g, g) + 1e-9) ** 0.5
+        return net.mix(x - 0.1 * g / (1 + getattr(net, verb)(2.0 * length / 3) ** 2))
+
+    problem, clock = small_logistic(), peer.clock(bandwidth=1.0)
+    options = {"steps": 4, "precision": 64, "clock": clock}
+    fast, slow = (peer.run(by_hand(moved), problem, RING, engine=e, **options) for e in ("stacked", "debug"))
+    assert_close(fast.x, slow.x)
+    for trace in (fast, slow):
+        assert trace.table["rounds"].iloc[-1] == 4 * 2
+        assert trace.table["bytes"].iloc[-1] == 4 * 2 * 8 * (problem.dimension + 1)
+        assert trace.table["clock"].iloc[-1] == pytest.approx(4 * 8 * (problem.dimension + 1))
+
+
+def test_a_number_that_a_state_keeps_is_no_vector():
+    def init(x, net):
+        return Two(net.mix(x), net.dot(x, x))
+
+    def step(s, net):
+        return Two(net.mix(s.x) - 0.1 * net.grad(s.x, net.sample(1)), net.mix(s.more))
+
+    costs = Costs.of(peer.Method(init, step, "kept"), small_logistic(), RING)
+    assert costs.sent([1, 2]).tolist() == [2 * 5 * 4, 2 * (5 + 5 + 1) * 4]
 
 
 class Delayed(NamedTuple):
@@ -246,8 +342,8 @@ def test_a_definition_is_what_a_method_computes():
         assert of(scaled) != before, "a number from around the function"
     assert definition(peer.methods.gt_hsgd(beta=0.1)) == definition(peer.methods.gt_hsgd(beta=0.2))
     assert definition(peer.methods.gt_hsgd(batch=1)) != definition(peer.methods.gt_hsgd(batch=2))
-    by_hand = [peer.Method(lambda x, net, a=a: (net.mix(a * x),), lambda s, net: s) for a in (0.1, 0.2)]
-    assert definition(by_hand[0]) != definition(by_hand[1])
+    scaled_by = [peer.Method(lambda x, net, a=a: One(net.mix(a * x)), lambda s, net: s) for a in (0.1, 0.2)]
+    assert definition(scaled_by[0]) != definition(scaled_by[1])
 
 
 FACTOR = 2.0
@@ -256,7 +352,7 @@ FACTOR = 2.0
 def test_constant_vectors_of_numpy_are_part_of_the_definition():
     def weighted(*weights):
         values = np.array(weights)
-        return definition(peer.Method(lambda x, net: (net.mix(values * x),), lambda s, net: (values + s[0],)))
+        return definition(peer.Method(lambda x, net: One(net.mix(values * x)), lambda s, net: One(values + s.x)))
 
     assert weighted(1.0, 2.0) == weighted(1.0, 2.0)
     assert weighted(1.0, 2.0) != weighted(1.0, 3.0)

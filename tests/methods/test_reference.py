@@ -25,7 +25,7 @@ def naive(name, q, nodes, steps=STEPS):
     x, v, y, u = [nodes.zeros()], [], [nodes.zeros()], [nodes.zeros()]
     for t in range(steps):
         nodes.w, nodes.b = nodes.ws[t % len(nodes.ws)], nodes.bs[t % len(nodes.bs)]
-        if name in ("dsgd", "d2", "gt-dsgd", "d-pd-sgd", "push-pull"):
+        if name in ("dsgd", "d2", "gt-dsgd", "d-pd-sgd", "push-pull", "sgp", "add-opt"):
             v.append(sgd(nodes, x, t, q["batch"]))
         elif name == "gt-hsgd":
             first = t == 0
@@ -46,7 +46,7 @@ def naive(name, q, nodes, steps=STEPS):
                     lambda z, zz, g, gg: 2 * z - zz - q["alpha"] * (g - gg), x[t], x[t - 1], v[t], v[t - 1]
                 )
                 x.append(nodes.mix(inner))
-        elif name in ("gt-dsgd", "gt-sarah", "gt-hsgd"):
+        elif name in ("gt-dsgd", "gt-hsgd"):
             y.append(nodes.mix(nodes.combine(lambda a, b, c: a + b - c, y[t], v[t], before)))
             x.append(nodes.mix(nodes.combine(lambda z, a: z - q["alpha"] * a, x[t], y[t + 1])))
         elif name == "push-pull":
@@ -55,7 +55,22 @@ def naive(name, q, nodes, steps=STEPS):
             else:
                 y.append(nodes.combine(lambda a, b, c: a + b - c, nodes.push(y[t]), v[t], before))
             x.append(nodes.mix(nodes.combine(lambda z, a: z - q["alpha"] * a, x[t], y[t + 1])))
-        elif name == "d-get":
+        elif name == "sgp":
+            if t == 0:
+                u, w = [x[0]], np.ones(NODES)
+            u.append(nodes.push(nodes.combine(lambda z, g: z - q["alpha"] * g, u[t], v[t])))
+            w = nodes.push(w)
+            x.append(nodes.combine(lambda z, k: z / k, u[t + 1], w))
+        elif name == "add-opt":
+            if t == 0:
+                u, w = [x[0]], np.ones(NODES)
+                y.append(v[0])
+            else:
+                y.append(nodes.combine(lambda a, b, c: a + b - c, nodes.push(y[t]), v[t], before))
+            u.append(nodes.combine(lambda m, a: m - q["alpha"] * a, nodes.push(u[t]), y[t + 1]))
+            w = nodes.push(w)
+            x.append(nodes.combine(lambda z, k: z / k, u[t + 1], w))
+        elif name in ("d-get", "gt-sarah"):
             y.append(nodes.combine(lambda a, b, c: a + b - c, nodes.mix(y[t]), v[t], before))
             x.append(nodes.combine(lambda m, a: m - q["alpha"] * a, nodes.mix(x[t]), y[t + 1]))
         elif name == "d-pd-sgd":
@@ -79,6 +94,8 @@ PARAMETERS = {
     "gt-sarah": {"alpha": 0.2, "period": 7, "batch": 2},
     "gt-hsgd": {"alpha": 0.3, "beta": 0.1, "batch": 2, "initial_batch": 5},
     "push-pull": {"alpha": 0.3, "batch": 2},
+    "sgp": {"alpha": 0.3, "batch": 2},
+    "add-opt": {"alpha": 0.1, "batch": 2},
 }
 NETWORKS = {
     "ring": peer.Network(peer.topology.ring(NODES)),
@@ -104,13 +121,63 @@ def test_method_equals_naive_loops(name, topology):
     assert_equals_naive_loops(name, method, problem, network, steps)
 
 
-def test_push_pull_on_an_unbalanced_graph_equals_naive_loops():
+UNBALANCED = nx.DiGraph([*((i, (i + 1) % NODES) for i in range(NODES)), (0, 3), (0, 2), (4, 1)])
+
+
+@pytest.mark.parametrize("name", ["push-pull", "sgp", "add-opt"])
+def test_on_an_unbalanced_graph_equals_naive_loops(name):
     """There A and B differ, and neither is doubly stochastic."""
-    graph = nx.DiGraph([*((i, (i + 1) % NODES) for i in range(NODES)), (0, 3), (0, 2), (4, 1)])
-    problem, network = small_logistic(NODES, strength=STRENGTH), peer.Network(graph, "push-pull")
+    problem, network = small_logistic(NODES, strength=STRENGTH), peer.Network(UNBALANCED, "push-pull")
     assert np.abs(network.W - network.pushed.toarray()).max() > 0.1
-    method = peer.methods.push_pull(**PARAMETERS["push-pull"])
-    assert_equals_naive_loops("push-pull", method, problem, network, STEPS)
+    method = peer.methods.METHODS[name].build(**PARAMETERS[name])
+    assert_equals_naive_loops(name, method, problem, network, STEPS)
+
+
+def unlike_quadratics():
+    matrices = np.stack([curvature * np.eye(3) for curvature in (1, 2, 3, 1, 2, 3)])
+    return peer.problems.quadratic(matrices, np.random.default_rng(0).normal(size=(NODES, 3)), noise=0.0)
+
+
+def test_push_sum_ends_at_the_optimum_of_nodes_that_differ():
+    """add-opt exactly, sgp to its step size, where nodes weigh unequally and without w would end elsewhere."""
+    problem = unlike_quadratics()
+    network, best = peer.Network(UNBALANCED, "push-pull"), peer.problems.optimum(problem).x
+    exact = peer.run(peer.methods.add_opt(alpha=0.05), problem, network, steps=3000, precision=64, record=2)
+    assert np.abs(exact.x - best).max() < 1e-12
+    gap = [
+        np.abs(peer.run(peer.methods.sgp(alpha=a), problem, network, steps=6000, precision=64, record=2).x - best).max()
+        for a in (0.04, 0.004)
+    ]
+    assert gap[1] < 0.15 * gap[0]
+
+
+def test_a_message_that_is_lost_takes_vector_and_number_with_it():
+    """The sums of u and w over nodes are kept, so that x stays a mean of what nodes have."""
+    problem = small_logistic(NODES, strength=STRENGTH)
+    network = peer.Network(UNBALANCED, "push-pull", faults=[peer.faults.drop(0.3)])
+    for state in states(peer.methods.sgp(alpha=1e-300), problem, network, 40, x0=np.ones((NODES, 1)) * [1, 2, 3, 4, 5]):
+        assert_close(state.fusion.w.sum(), NODES)
+        assert_close(state.x, np.ones((NODES, 1)) * [1, 2, 3, 4, 5])
+
+
+def test_a_vector_and_its_number_are_one_message():
+    problem = small_logistic(NODES, strength=STRENGTH)
+    network = peer.Network(UNBALANCED, "push-pull")
+    trace = peer.run(peer.methods.sgp(), problem, network, steps=10, precision=64)
+    links = UNBALANCED.number_of_edges() / NODES
+    assert trace.table["rounds"].iloc[-1] == 10
+    assert trace.table["bytes"].iloc[-1] == pytest.approx(10 * links * (problem.dimension + 1) * 8)
+
+
+def test_nids_ends_at_the_optimum_where_the_smallest_eigenvalue_is_far_below_minus_a_third():
+    problem = unlike_quadratics()
+    shift = np.roll(np.eye(NODES), 1, axis=0)
+    network = peer.Network(0.2 * np.eye(NODES) + 0.4 * (shift + shift.T))
+    assert network.smallest_eigenvalue == pytest.approx(-0.6)
+    trace = peer.run(peer.methods.nids(alpha=0.2), problem, network, steps=2000, precision=64, record=2)
+    assert np.abs(trace.x - peer.problems.optimum(problem).x).max() < 1e-12
+    with pytest.raises(ValueError, match="d2 needs the smallest eigenvalue"):
+        peer.run(peer.methods.d2(), problem, network, steps=2)
 
 
 def assert_equals_naive_loops(name, method, problem, network, steps):

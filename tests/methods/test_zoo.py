@@ -144,6 +144,14 @@ def exact_diffusion(nodes, q, x, v):
         yield nodes.mix([2 * x[t][i] - x[t - 1][i] - q.alpha * (v[t][i] - v[t - 1][i]) for i in N])
 
 
+def nids(nodes, q, x, v):
+    yield down(x[0], q.alpha, v[0])
+    for t in range(1, STEPS):
+        inner = [2 * x[t][i] - x[t - 1][i] - q.alpha * (v[t][i] - v[t - 1][i]) for i in N]
+        mixed = nodes.mix(inner)
+        yield [(inner[i] + mixed[i]) / 2 for i in N]
+
+
 def extra(nodes, q, x, v):
     yield down(nodes.mix(x[0]), q.alpha, v[0])
     for t in range(1, STEPS):
@@ -233,6 +241,7 @@ ZOO = {
     "edm": (momentum, exact_diffusion, {"alpha": 0.3, "rho": 0.3, "batch": 2}),
     "gt-svrg": (svrg, tracking, {"alpha": 0.3, "period": 7, "batch": 2}),
     "gt-page": (page, tracking, {"alpha": 0.3, "probability": 0.3, "batch": 2, "large_batch": None}),
+    "nids": (plain, nids, {"alpha": 0.3, "batch": 2}),
     "extra": (plain, extra, {"alpha": 0.3, "batch": 2}),
     "qg-dsgdm": (plain, quasi_global, {"alpha": 0.3, "mu": 0.6, "batch": 2}),
     "decentlam": (plain, decentlam, {"alpha": 0.2, "mu": 0.6, "batch": 2}),
@@ -289,7 +298,7 @@ def test_method_equals_naive_loops(name, more):
 
 def test_named_methods_are_all_here():
     assert {*test_reference.PARAMETERS, *ZOO} == set(peer.methods.METHODS)
-    assert len(peer.methods.METHODS) == 29
+    assert len(peer.methods.METHODS) == 32
 
 
 def stepped(estimator, fusion):

@@ -54,7 +54,10 @@ class Loop:
         feed: Feed | None = None,
     ) -> None:
         self.program, self.numbers, self.data, self.weights, self.seed = program, numbers, data, weights, seed
-        self.requests, self.first_requests = outline(method).requests, outline(method).first_requests
+        does = outline(method)
+        self.requests, self.first_requests = does.requests, does.first_requests
+        if does.has_arrays:
+            _meet_arrays_anew()
         self.feed = feed
         if feed is None:
             self.chunk = max(1, _chunk(problem.oracle, data, self.requests) // max(1, np.size(seed)))
@@ -111,6 +114,19 @@ class Loop:
         advance = _advance_small if self.small else _advance
         values = self.numbers, self.data, self.weights, self.seed, ahead.samples
         return advance(self.program, *values, state, np.array([ahead.first, t - ahead.first, count], np.int32))
+
+
+_met: set[Any] = set()
+"""The precision in which methods' own NumPy arrays were last compiled."""
+
+
+def _meet_arrays_anew() -> None:
+    """Drop compiled programs where the precision changed: JAX 0.10 keeps an array in that in which it first met it."""
+    now = {jax.dtypes.canonicalize_dtype("float64")}
+    if _met and _met != now:
+        jax.clear_caches()
+    _met.clear()
+    _met.update(now)
 
 
 class Alike(Fixed):

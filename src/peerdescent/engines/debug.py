@@ -65,6 +65,12 @@ class Net(Eager):
         found: np.ndarray = getattr(self.turn, verb)(number, x)
         return found
 
+    def _joined(self, x: np.ndarray, w: Any) -> np.ndarray:
+        return np.concatenate([x, np.broadcast_to(w, (len(x), 1)).astype(x.dtype)], axis=1)
+
+    def _split(self, both: np.ndarray, like: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return both[:, :-1], both[:, -1:]
+
     def compress(self, x: np.ndarray, operator: Compressor) -> np.ndarray:
         """C(x_i) at each node."""
         draw = self._compression()

@@ -90,6 +90,9 @@ class Fleet:
             coins = any(isinstance(when, Chance) for when in does.branches)
             for lists in alike.values():
                 for some in [[one] for one in lists] if coins else [lists]:
+                    if does.has_arrays:
+                        found += list(np.array(some).T[:, :, None])
+                        continue
                     found += list(_cut(np.array(some), 2 * capacity if alone else capacity, 1 if alone else workers))
         return sorted(found, key=lambda piece: -max(self.members[k].marks[-1] for k in piece[0]))
 
@@ -103,14 +106,18 @@ class Fleet:
         first = [self.members[k] for k in piece[0]]
         method = first[0].method
         does = outline(method)
+        many = not does.has_arrays
         program = Program(
-            method.pattern, self.problem.oracle, does.aliases, True, does.code, does.rounds, self.problem.penalty
+            method.pattern, self.problem.oracle, does.aliases, many, does.code, does.rounds, self.problem.penalty
         )
         each = [m.method.numbers for m in first]
-        numbers = {name: number([own[name] for own in each], self.dtype)[:, None] for name in each[0]}
+        lists = {name: [own[name] for own in each] for name in each[0]}
+        numbers = {name: number(l, self.dtype)[:, None] if many else number(l[0], self.dtype) for name, l in lists.items()}
         seeds = jnp.array([self.members[row[0]].seed for row in piece], jnp.uint32)
         loop = Loop(program, method, self.problem, numbers, self.data, self.weights, seeds)
-        x0 = jnp.broadcast_to(self.x0[:, None], (self.x0.shape[0], len(first), self.x0.shape[1]))
+        x0 = self.x0
+        if many:
+            x0 = jnp.broadcast_to(x0[:, None], (x0.shape[0], len(first), x0.shape[1]))
         marks = np.array([m.marks for m in first])
         state, t = loop.start(x0), 1
         if since is not None:
@@ -129,7 +136,8 @@ class Fleet:
                 if t < stop:
                     yield Seen(nothing, nothing, nothing, t, jax.tree.leaves(state))
             column, mark = np.nonzero(marks == stop)
-            means = np.asarray(_means(state.x))[:, column]
+            means = np.asarray(_means(state.x))
+            means = means[:, column] if many else means[:, None]
             means = np.broadcast_to(means, (len(piece), *means.shape[1:]))
             members, marked = piece[:, column], np.broadcast_to(mark, (len(piece), len(mark)))
             x = means.reshape(-1, means.shape[-1])

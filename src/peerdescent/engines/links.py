@@ -11,7 +11,7 @@ import torch
 from peerdescent.compressors import Compressor
 from peerdescent.engines.channels import Channel, Exchange
 from peerdescent.engines.mixing import Repeated
-from peerdescent.engines.vectors import Vector, add, combine, spent
+from peerdescent.engines.vectors import Vector, add, alone, combine, spent
 from peerdescent.errors import require
 from peerdescent.networks.network import Network
 from peerdescent.networks.rounds import Iteration
@@ -29,15 +29,18 @@ class Turn:
 
     def mix(self, number: int, x: Vector) -> Vector:
         """sum_j w_ij x_j over this node i and the nodes it receives from, in the order of j after i."""
-        return self._round(number, x, "mix")[1]
+        found: Vector = self._round(number, x, "mix")[1]
+        return found
 
     def disagree(self, number: int, x: Vector) -> Vector:
         """x - sum_j w_ij x_j as sum_j w_ij (x_i - x_j): the two ends of a link have exactly opposite terms."""
-        return self._round(number, x, "disagree")[1]
+        found: Vector = self._round(number, x, "disagree")[1]
+        return found
 
     def push(self, number: int, x: Vector) -> Vector:
         """sum_j b_ij x_j."""
-        return self.mix(number, x) if self.links.links.pushed is None else self._round(number, x, "push")[1]
+        found: Vector = self._round(number, x, "mix" if self.links.links.pushed is None else "push")[1]
+        return found
 
     def begin(self, number: int, verb: str, x: Vector) -> tuple[Exchange, Vector]:
         """Begin a round of a vector that has memory and whose values are known later, piece by piece."""
@@ -52,8 +55,11 @@ class Turn:
         self.squeezed[id(found)] = Squeezed(found, operator, draw, torch.from_numpy(message).to(x.pool.device))
         return found
 
-    def _round(self, number: int, x: Vector, verb: str, known: bool = True) -> tuple[Exchange, Vector]:
+    def _round(self, number: int, x: Any, verb: str, known: bool = True) -> tuple[Exchange, Any]:
         """Begin a round; its result waits for the neighbours at its first use."""
+        if isinstance(x, torch.Tensor):  # a number of this node
+            begun, found = self._round(number, alone(x), verb)
+            return begun, found.tensor[0].clone()
         links, own = self.links, x.tensor
         combined: Combination = _differences if verb == "disagree" else _weigh
         what = f"{verb}, {links.numbers}" if links.numbers else verb

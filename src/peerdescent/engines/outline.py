@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from inspect import signature
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import jax
@@ -32,47 +32,63 @@ class Misuse(TypeError):
 
 
 class Blank:
-    """A placeholder vector without values: arithmetic on it gives another placeholder, whose `text` says of what."""
+    """A placeholder without values, for a vector or for a number at every node.
+
+    Arithmetic on it gives another placeholder, whose `text` says of what.
+    """
 
     __array_ufunc__ = None  # NumPy's arrays leave the arithmetic to this class
 
-    def __init__(self, *made: Any) -> None:
+    def __init__(self, *made: Any, is_vector: bool = True) -> None:
         self.text = hashlib.sha256(repr([_text(part) for part in made]).encode()).hexdigest()
+        self.is_vector = is_vector
+        self.has_array = any(map(_has_array, made))
 
     def __add__(self, other: Any) -> Blank:
-        return Blank("+", self, other)
+        return _computed("+", self, other)
 
     def __radd__(self, other: Any) -> Blank:
-        return Blank("+", other, self)
+        return _computed("+", other, self)
 
     def __sub__(self, other: Any) -> Blank:
-        return Blank("-", self, other)
+        return _computed("-", self, other)
 
     def __rsub__(self, other: Any) -> Blank:
-        return Blank("-", other, self)
+        return _computed("-", other, self)
 
     def __mul__(self, other: Any) -> Blank:
-        return Blank("*", self, other)
+        return _computed("*", self, other)
 
     def __rmul__(self, other: Any) -> Blank:
-        return Blank("*", other, self)
+        return _computed("*", other, self)
 
     def __truediv__(self, other: Any) -> Blank:
-        return Blank("/", self, other)
+        return _computed("/", self, other)
 
     def __rtruediv__(self, other: Any) -> Blank:
-        return Blank("/", other, self)
+        return _computed("/", other, self)
 
     def __pow__(self, other: Any) -> Blank:
-        return Blank("**", self, other)
+        return _computed("**", self, other)
 
     def __neg__(self) -> Blank:
-        return Blank("neg", self)
+        return _computed("neg", self)
 
     def __iadd__(self, other: Any) -> Blank:
         raise Misuse("it changes a vector in place, as in x += y: write x = x + y")
 
     __isub__ = __imul__ = __itruediv__ = __ipow__ = __iadd__
+
+
+def _computed(operation: str, *operands: Any) -> Blank:
+    """The result of arithmetic: a number where all operands are."""
+    vector = any(getattr(each, "is_vector", _has_array(each)) for each in operands)
+    return Blank(operation, *operands, is_vector=vector)
+
+
+def _has_array(part: Any) -> bool:
+    """Whether it is an array, or a placeholder that was computed with one."""
+    return part.has_array if isinstance(part, Blank) else getattr(part, "ndim", 0) > 0
 
 
 def _text(part: Any) -> Any:
@@ -88,10 +104,10 @@ def _text(part: Any) -> Any:
 
 
 class Leaf(Blank):
-    """A placeholder for a vector of the state at the start of an iteration, with its number."""
+    """A placeholder for a vector or number of the state at the start of an iteration, by its place there."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__("leaf", number)
+    def __init__(self, number: int, is_vector: bool = True) -> None:
+        super().__init__("leaf", number, is_vector=is_vector)
         self.number = number
 
 
@@ -104,16 +120,12 @@ class Squeezed(Blank):
         self.operator = operator
 
 
-class Product(Blank):
-    """A placeholder for inner products."""
-
-
 class Scheduled(Blank):
     """A placeholder for a number that depends on the iteration."""
 
     def __init__(self, schedule: Schedule) -> None:
         numbers = [part for pair in sorted(schedule.numbers.items()) for part in pair]
-        super().__init__(type(schedule).__name__, fingerprint(schedule.fixed), *numbers)
+        super().__init__(type(schedule).__name__, fingerprint(schedule.fixed), *numbers, is_vector=False)
         self.schedule = schedule
 
 
@@ -135,12 +147,20 @@ class Gradient(NamedTuple):
     """None for the exact gradient."""
 
 
+class Message(NamedTuple):
+    """The content of a message, whose size follows from it."""
+
+    vectors: int = 1
+    numbers: int = 0
+    operator: Compressor | None = None
+    """What the vector was compressed by."""
+
+
 class Mix(NamedTuple):
     """A `mix`, `disagree` or `push`: one round of communication, or several if the network has them, and its number."""
 
     number: int
-    operator: Compressor | None = None
-    """What the vector was compressed by."""
+    message: Message = Message()
     verb: str = "mix"
     leaf: int | None = None
     """The number of the vector of the state that is mixed; None for a vector computed in the same iteration."""
@@ -196,6 +216,8 @@ class Recorder:
 
     def sample(self, batch: Any) -> Drawn:
         """Record a sample."""
+        if isinstance(batch, Real) and not (isinstance(batch, Integral) and batch >= 1):
+            raise Misuse(f"it draws a sample of {batch}: give a whole number of at least 1")
         self.events.append(Drawn(self.calls.take("sample"), batch))
         drawn: Drawn = self.events[-1]
         return drawn
@@ -216,18 +238,25 @@ class Recorder:
 
     def disagree(self, x: Any) -> Blank:
         """Record a round of communication."""
-        return Blank("disagree", self._round(x, "disagree"))
+        return self._round(x, "disagree")
 
-    def push(self, x: Any) -> Blank:
+    def push(self, x: Any, w: Any = None) -> Any:
         """Record a round of communication."""
-        return Blank("push", self._round(x, "push"))
+        if w is None:
+            return self._round(x, "push")
+        if getattr(w, "is_vector", _has_array(w)):
+            raise Misuse("it pushes two vectors as one message: give a vector and a number, as in net.push(x, 1.0)")
+        self.events.append(Mix(self.calls.take("round"), Message(numbers=1), "push"))
+        self.verbs.add("push of a number")
+        return Blank("push", x, w), Blank("push", x, w, is_vector=False)
 
     def _round(self, x: Any, verb: str) -> Blank:
-        if isinstance(x, Product):
-            raise Misuse("it mixes an inner product, which would count as a vector: mix vectors only")
-        leaf = x.number if isinstance(x, Leaf) else None
-        self.events.append(Mix(self.calls.take("round"), getattr(x, "operator", None), verb, leaf))
-        return Blank("mix", x)
+        vectors = int(getattr(x, "is_vector", True))
+        leaf = x.number if isinstance(x, Leaf) and vectors else None
+        message = Message(vectors, 1 - vectors, getattr(x, "operator", None))
+        self.events.append(Mix(self.calls.take("round"), message, verb, leaf))
+        mixed = Blank("mix", x, is_vector=bool(vectors))
+        return mixed if verb == "mix" else Blank(verb, mixed, is_vector=mixed.is_vector)
 
     def compress(self, x: Any, operator: Compressor) -> Blank:
         """Record a compression."""
@@ -246,7 +275,7 @@ class Recorder:
     def dot(self, x: Any, y: Any) -> Blank:
         """Record inner products."""
         self.verbs.add("dot")
-        return Product("dot", x, y)
+        return Blank("dot", x, y, is_vector=False)
 
     def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any], phase: Any = 0) -> Any:
         """Record both branches."""
@@ -280,7 +309,9 @@ class Recorder:
             raise Misuse("the two branches of an every return values of different forms: return the same in both")
         # New placeholders: a vector that one branch returns unchanged may be changed by the other.
         made = ("every", when.period) if isinstance(when, Every) and when.phase == 0 else (type(when).__name__, *when)
-        return jax.tree.map(lambda a, b: Blank(*made, a, b) if isinstance(b, Blank) else b, *values)
+        return jax.tree.map(
+            lambda a, b: Blank(*made, a, b, is_vector=b.is_vector) if isinstance(b, Blank) else b, *values
+        )
 
 
 def recorded(act: Callable[[Any, Any], Any], given: Any) -> tuple[Recorder, Any]:
@@ -315,6 +346,8 @@ class Outline(NamedTuple):
     """The most gradients of an iteration; branches of an `every` count once."""
     has_numbers: bool
     """Whether the state has anything but vectors in it; composed methods never do."""
+    has_arrays: bool
+    """Whether the method holds arrays of its own. Then it has no axis of configurations, which they would meet."""
     text: str
     """A digest of all that the method computes; equal for methods that do the same."""
     code: str
@@ -380,7 +413,7 @@ class Outline(NamedTuple):
     @property
     def compresses(self) -> bool:
         """Whether compressed vectors are mixed."""
-        return any(isinstance(event, Mix) and event.operator is not None for event in flat(self.start + self.step))
+        return any(isinstance(event, Mix) and event.message.operator is not None for event in flat(self.start + self.step))
 
 
 def _firsts(names: list[Any]) -> tuple[int, ...]:
@@ -415,11 +448,15 @@ def _outline(method: Method, code: str) -> Outline:
     try:
         start, first = recorded(method.init, Leaf(0))
         leaves, structure = jax.tree.flatten(first)
+        if not hasattr(first, "x"):
+            raise Misuse(
+                f"its state is a {type(first).__name__} without x: return a NamedTuple with the iterate as its field x"
+            )
         aliases = _firsts([id(leaf) if isinstance(leaf, Blank) else (k,) for k, leaf in enumerate(leaves)])
         # Leaves that are equal after iteration 0 stay equal if a step maps equal leaves to equal leaves. Leaves for
         # which it does not are distinguished, and the step is recorded again, until nothing changes.
         while True:
-            one = {k: Leaf(k) for k in aliases}
+            one = {k: Leaf(k, leaves[k].is_vector) for k in aliases if isinstance(leaves[k], Blank)}
             known = [one[aliases[k]] if isinstance(leaf, Blank) else leaf for k, leaf in enumerate(leaves)]
             step, later = recorded(method.step, jax.tree.unflatten(structure, known))
             if not _alike(first, later):
@@ -436,7 +473,9 @@ def _outline(method: Method, code: str) -> Outline:
     more = (code,) if has_numbers else ()
     made = Blank(*leaves, str(structure), *jax.tree.leaves(later), repr(aliases), *more)
     verbs = frozenset(start.verbs | step.verbs)
-    return Outline(start.events, step.events, structure, aliases, slots, has_numbers, made.text, code, verbs)
+    return Outline(
+        start.events, step.events, structure, aliases, slots, has_numbers, made.has_array, made.text, code, verbs
+    )
 
 
 def _other_form(first: Any, later: Any) -> str:
@@ -466,7 +505,7 @@ def _complaint(error: TypeError | AttributeError) -> str:
         return f" calls net.{call[1]} with other arguments than it takes: write net.{call[1]}({', '.join(words)})"
     if isinstance(error, AttributeError) and isinstance(error.obj, Recorder):
         return f" uses net.{error.name}: {unknown('verb', error.name, [v for v in vars(Net) if not v.startswith('_')])}"
-    placeholder = rf"(\w+\.)*\b({'|'.join(kind.__name__ for kind in (Blank, Leaf, Squeezed, Product, Scheduled))})\b"
+    placeholder = rf"(\w+\.)*\b({'|'.join(kind.__name__ for kind in (Blank, Leaf, Squeezed, Scheduled))})\b"
     if not re.search(placeholder, said):
         return f" fails in its init or step: {said}"
     return (
@@ -488,7 +527,7 @@ def definition(method: Method) -> str:
 
 @lru_cache(maxsize=4096)
 def _definition(method: Method, code: str) -> str:
-    symbols = {name: Blank("number", name) for name in method.numbers}
+    symbols = {name: Blank("number", name, is_vector=False) for name in method.numbers}
     try:
         return outline(method.replace(**symbols)).text[:16]
     except ValueError:  # it does more with its numbers, such as compare them

@@ -174,9 +174,14 @@ class Net:
         """One round of communication, for the difference to what was mixed."""
         return jax.tree.map(partial(self.turn.disagree, self.calls.take("round")), settled(x))
 
-    def push(self, x: Any) -> Any:
-        """One round of communication, with weights whose columns sum to 1."""
-        return jax.tree.map(partial(self.turn.push, self.calls.take("round")), settled(x))
+    def push(self, x: Any, w: Any = None) -> Any:
+        """One round of communication, with weights whose columns sum to 1; of a number behind the vector, too."""
+        push = partial(self.turn.push, self.calls.take("round"))
+        if w is None:
+            return jax.tree.map(push, settled(x))
+        x = joined(settled(x))
+        both = push(jnp.concatenate([x, jnp.broadcast_to(w, (*x.shape[:-1], 1)).astype(x.dtype)], axis=-1))
+        return split(both[..., :-1], self.program.parts), both[..., -1:]
 
     def compress(self, x: Any, operator: Compressor) -> jax.Array:
         """C(x), with draws of each node's own."""

@@ -157,6 +157,23 @@ class Vector:
     __radd__, __rmul__ = __add__, __mul__
 
 
+def alone(number: Tensor) -> Vector:
+    """A number of this node as a vector with one entry, to be sent."""
+    return Pool(number.reshape(1)).own(number.reshape(1).clone())
+
+
+def joined(x: Vector, w: Any) -> Vector:
+    """A vector with a number behind it."""
+    behind = torch.as_tensor(getattr(w, "tensor", w), dtype=x.pool.dtype, device=x.pool.device)
+    both = torch.cat([x.tensor, behind.reshape(1)])
+    return Pool(both).own(both)
+
+
+def split(both: Vector, like: Vector) -> tuple[Vector, Tensor]:
+    """A vector like another one, and the number behind it."""
+    return like.pool.copy(both.tensor[:-1]), both.tensor[-1].clone()
+
+
 def number(value: Any) -> float:
     """A number that multiplies a vector: a real one, or a tensor with one entry."""
     if isinstance(value, Real) or (hasattr(value, "item") and math.prod(value.shape) == 1):

@@ -15,6 +15,7 @@ from .contract import compose as compose
 from .named import METHODS as METHODS
 from .named import PURPOSES as PURPOSES
 from .named import Entry as Entry
+from .named import add_opt as add_opt
 from .named import beer as beer
 from .named import by_purpose as by_purpose
 from .named import choco_sgd as choco_sgd
@@ -41,9 +42,11 @@ from .named import gt_svrg as gt_svrg
 from .named import k_gt as k_gt
 from .named import led as led
 from .named import motef as motef
+from .named import nids as nids
 from .named import proxgt as proxgt
 from .named import proxskip as proxskip
 from .named import push_pull as push_pull
 from .named import qg_dsgdm as qg_dsgdm
+from .named import sgp as sgp
 from .selectors import parse as parse
 from .selectors import split as split

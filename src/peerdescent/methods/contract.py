@@ -47,8 +47,11 @@ class Net(Protocol):
         which is much larger than the disagreement, and it would add up.
         """
 
-    def push(self, x: Vector) -> Vector:
-        """One round of communication: node i receives sum_j b_ij x_j. The columns of B sum to 1; it may be W."""
+    def push(self, x: Vector, w: Any = None) -> Any:
+        """One round of communication: node i receives sum_j b_ij x_j. The columns of B sum to 1; it may be W.
+
+        With a number w at every node, the message is x and w, and both sums are returned.
+        """
 
     def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any], phase: int = 0) -> Any:
         """Call `then` when the iteration counter is `phase` modulo `period`, `otherwise` when it is not.

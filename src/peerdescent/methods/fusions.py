@@ -96,6 +96,28 @@ class exact_diffusion(Part):
         return z - disagreement, u + disagreement
 
 
+@dataclass(frozen=True)
+class nids(Part):
+    """Exact diffusion with (I + W)/2 in place of W, and without a round in iteration 0.
+
+    x_1 = x_0 - alpha v_0; x_{t+1} = (I + W)/2 (2 x_t - x_{t-1} - alpha(v_t - v_{t-1})), computed as `exact_diffusion`
+    is. Any symmetric W that stays will do, since all eigenvalues of (I + W)/2 are positive. Li, Shi and Yan 2019.
+    """
+
+    alpha: float = step_size(0.1)
+    needs: ClassVar[Needs] = Needs(symmetric=True, static=True)
+
+    def init(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, Vector]:
+        """Iteration 0, with u_1 = 0: no round."""
+        return x - self.alpha * v, 0 * v
+
+    def step(self, x: Vector, v: Vector, u: Vector, net: Net) -> tuple[Vector, Vector]:
+        """One round; the memory is u_{t+1}."""
+        z = x - self.alpha * v - u
+        disagreement = net.disagree(z) / 2
+        return z - disagreement, u + disagreement
+
+
 def _by_step_size(coupling: float, row: Mapping[str, Any], samples: float | None) -> float:
     """Divided by eta."""
     eta = row["eta"]
@@ -158,6 +180,68 @@ class push_pull(Part):
         """Two rounds: one for y, one for x."""
         y = net.push(previous.y) + v - previous.v
         return net.mix(x - self.alpha * y), Tracked(y, v)
+
+
+class Pushed(NamedTuple):
+    """The vector u that is pushed, and the number w that is pushed with it: x = u / w."""
+
+    u: Vector
+    w: Any
+
+
+@dataclass(frozen=True)
+class push_sum(Part):
+    """Push-sum: u_{t+1} = B(u_t - alpha v_t), w_{t+1} = B w_t, x_{t+1} = u_{t+1} / w_{t+1}, with u_0 = x_0 and w_0 = 1.
+
+    w is a number at every node. Any strongly connected directed graph will do. Where B is doubly stochastic, w stays 1,
+    and it is `consensus` with `atc`. Nedich and Olshevsky 2016; Assran et al. 2019.
+    """
+
+    alpha: float = step_size(0.1)
+    needs: ClassVar[Needs] = Needs(doubly_stochastic=False)
+
+    def init(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, Pushed]:
+        """The rule of `step`, also in iteration 0."""
+        return self.step(x, v, Pushed(x, 1.0), net)
+
+    def step(self, x: Vector, v: Vector, last: Pushed, net: Net) -> tuple[Vector, Pushed]:
+        """One round."""
+        u, w = net.push(last.u - self.alpha * v, last.w)
+        return u / w, Pushed(u, w)
+
+
+class PushedTracked(NamedTuple):
+    """The vector and the number that are pushed, the gradient tracker, and the estimate it was updated with."""
+
+    u: Vector
+    w: Any
+    y: Vector
+    v: Vector
+
+
+@dataclass(frozen=True)
+class push_sum_tracking(Part):
+    """Gradient tracking by push-sum: y_t = B y_{t-1} + v_t - v_{t-1}, with y_0 = v_0.
+
+    u_{t+1} = B u_t - alpha y_t, w_{t+1} = B w_t, x_{t+1} = u_{t+1} / w_{t+1}, with u_0 = x_0 and w_0 = 1. Any strongly
+    connected directed graph will do. Xi, Xin and Khan 2018; Nedich, Olshevsky and Shi 2017.
+    """
+
+    alpha: float = step_size(0.1)
+    needs: ClassVar[Needs] = Needs(doubly_stochastic=False)
+
+    def init(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, PushedTracked]:
+        """Iteration 0, with y_0 = v_0: one round."""
+        return self._descend(PushedTracked(x, 1.0, v, v), net)
+
+    def step(self, x: Vector, v: Vector, last: PushedTracked, net: Net) -> tuple[Vector, PushedTracked]:
+        """Two rounds: one for y, one for u and w."""
+        return self._descend(last._replace(y=net.push(last.y) + v - last.v, v=v), net)
+
+    def _descend(self, now: PushedTracked, net: Net) -> tuple[Vector, PushedTracked]:
+        u, w = net.push(now.u, now.w)
+        u = u - self.alpha * now.y
+        return u / w, now._replace(u=u, w=w)
 
 
 @dataclass(frozen=True)
@@ -507,8 +591,11 @@ FUSIONS = {
     "consensus": consensus,
     "tracking": tracking,
     "exact-diffusion": exact_diffusion,
+    "nids": nids,
     "primal-dual": primal_dual,
     "push-pull": push_pull,
+    "push-sum": push_sum,
+    "push-sum-tracking": push_sum_tracking,
     "extra": extra,
     "quasi-global": quasi_global,
     "decentlam": decentlam,

@@ -26,6 +26,8 @@ from peerdescent.methods.fusions import (
     normalized_tracking,
     primal_dual,
     proximal_tracking,
+    push_sum,
+    push_sum_tracking,
     quasi_global,
     skip,
     tracking,
@@ -145,7 +147,8 @@ def d_spider_sfo(
 def gt_sarah(alpha: float = tracking.alpha, period: int = spider.period, batch: int = spider.batch) -> Method:
     """GT-SARAH: spider with exact local gradients at its restarts, and gradient tracking; finite sums only.
 
-    Xin, Khan and Kar 2020.
+    It mixes before it descends, as Algorithm 2.1 of Xin, Khan and Kar 2020 does: y_{t+1} = W y_t + v_t - v_{t-1},
+    x_{t+1} = W x_t - alpha y_{t+1}.
 
     Args:
         alpha: The step size.
@@ -155,7 +158,7 @@ def gt_sarah(alpha: float = tracking.alpha, period: int = spider.period, batch: 
     Returns:
         The method.
     """
-    return compose(spider(period, batch, None), tracking(alpha), "gt-sarah")
+    return compose(spider(period, batch, None), tracking(alpha, atc=False), "gt-sarah")
 
 
 @_spelled
@@ -200,6 +203,56 @@ def push_pull(alpha: float = fusions.push_pull.alpha, batch: int = sgd.batch) ->
         The method.
     """
     return compose(sgd(batch), fusions.push_pull(alpha), "push-pull")
+
+
+@_spelled
+def sgp(alpha: float = push_sum.alpha, batch: int = sgd.batch) -> Method:
+    """Stochastic gradient push: DSGD on any strongly connected directed graph, and biased like it.
+
+    u_{t+1} = B(u_t - alpha v_t), w_{t+1} = B w_t, x_{t+1} = u_{t+1} / w_{t+1}.
+    Nedich and Olshevsky 2016; Assran et al. 2019.
+
+    Args:
+        alpha: The step size.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(sgd(batch), push_sum(alpha), "sgp")
+
+
+@_spelled
+def add_opt(alpha: float = push_sum_tracking.alpha, batch: int = sgd.batch) -> Method:
+    """ADD-OPT, also Push-DIGing: gradient tracking by push-sum, on any strongly connected directed graph.
+
+    y_t = B y_{t-1} + v_t - v_{t-1}, u_{t+1} = B u_t - alpha y_t, w_{t+1} = B w_t, x_{t+1} = u_{t+1} / w_{t+1}.
+    Xi, Xin and Khan 2018; with stochastic gradients Qureshi et al. 2021.
+
+    Args:
+        alpha: The step size.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(sgd(batch), push_sum_tracking(alpha), "add-opt")
+
+
+@_spelled
+def nids(alpha: float = fusions.nids.alpha, batch: int = sgd.batch) -> Method:
+    """NIDS: stochastic gradients with exact diffusion by (I + W)/2, for any symmetric W that stays.
+
+    Li, Shi and Yan 2019, the smooth case.
+
+    Args:
+        alpha: The step size.
+        batch: The minibatch size.
+
+    Returns:
+        The method.
+    """
+    return compose(sgd(batch), fusions.nids(alpha), "nids")
 
 
 @_spelled
@@ -653,6 +706,9 @@ METHODS = {
     "gt-sarah": Entry(gt_sarah, "Xin, Khan & Kar 2020"),
     "gt-hsgd": Entry(gt_hsgd, "Xin, Khan & Kar, ICML 2021"),
     "push-pull": Entry(push_pull, "Xin, Sahu, Khan & Kar 2019; Pu et al. 2020", "directed graphs"),
+    "sgp": Entry(sgp, "Nedich & Olshevsky 2016; Assran et al. 2019", "directed graphs"),
+    "add-opt": Entry(add_opt, "Xi, Xin & Khan 2018; Qureshi et al. 2021", "directed graphs"),
+    "nids": Entry(nids, "Li, Shi & Yan 2019"),
     "dsgdm": Entry(dsgdm, "Lian et al. 2017 with momentum; Yu et al. 2019 average it too"),
     "gt-momentum": Entry(
         gt_momentum, "Huang et al. 2024 (not accelerated); Takezawa et al. 2022 (atc=False); Gao et al. 2023"

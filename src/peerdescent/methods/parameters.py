@@ -237,9 +237,9 @@ UNIT_STEPS = {
 """Those along directions whose length does not depend on the gradient's."""
 
 
-def step_size(default: float) -> Any:
-    """Declare the step size: positive, set by learning-rate schedules as `lr`, tuned over powers of two."""
-    return _declared(Kind.number, default, low=0, above=True, role="step size", tuned=STEPS)
+def step_size(default: float, *, tuned: Mapping[str, tuple[float, ...]] = STEPS) -> Any:
+    """Declare the step size: positive, set by learning-rate schedules as `lr`, tuned over powers of two by default."""
+    return _declared(Kind.number, default, low=0, above=True, role="step size", tuned=dict(tuned))
 
 
 def count(default: int, *, tuned: Mapping[str, tuple[float, ...]] | None = None, scaled: Scale | None = None) -> Any:
@@ -315,7 +315,8 @@ def _declarations(kind: Any) -> dict[str, Parameter]:
 
 
 def with_unit_steps(parameters: Mapping[str, Parameter]) -> dict[str, Parameter]:
-    """The declarations, with the step size tuned over `UNIT_STEPS`."""
+    """The declarations, with a step size that has no grid of its own tuned over `UNIT_STEPS`."""
     return {
-        name: dataclasses.replace(p, tuned=UNIT_STEPS) if p.role == "step size" else p for name, p in parameters.items()
+        name: dataclasses.replace(p, tuned=UNIT_STEPS) if p.role == "step size" and p.tuned == STEPS else p
+        for name, p in parameters.items()
     }

@@ -248,7 +248,7 @@ class Clock:
         return Hand(
             type(self.compute) if isinstance(self.compute, Distribution) else None,
             [np.broadcast_to(np.asarray(number, float), network.n) for number in self._numbers],
-            lambda operator: latency + size(operator) / bandwidth,
+            lambda message: latency + size(message) / bandwidth,
             self.overlap,
             method,
             problem,

@@ -18,9 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from peerdescent.compressors import Compressor
 from peerdescent.engines import mixing  # noqa: F401  (it makes networks known to JAX)
-from peerdescent.engines.outline import Chance, Either, Gradient, Mix, flat, outline
+from peerdescent.engines.outline import Chance, Either, Gradient, Message, Mix, flat, outline
 from peerdescent.errors import require
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
@@ -31,11 +30,15 @@ CHUNK = 4096
 """How many iterations `Books` count at once."""
 
 
-def message_size(problem: Problem, network: Network, itemsize: int) -> Callable[[Compressor | None], float]:
-    """The bytes of a message, from what compresses it, or None."""
-    entries = problem.dimension
-    usual = network.message_bytes(entries, itemsize)
-    return lambda operator: usual if operator is None else operator.size(entries, itemsize)
+def message_size(problem: Problem, network: Network, itemsize: int) -> Callable[[Message], float]:
+    """The bytes of a message."""
+
+    def size(message: Message) -> float:
+        if message.operator is not None:
+            return message.operator.size(problem.dimension, itemsize)
+        return network.message_bytes(message.vectors * problem.dimension + message.numbers, itemsize)
+
+    return size
 
 
 class Turnout(NamedTuple):
@@ -61,7 +64,7 @@ class Costs:
         degrees: The mean number of messages that a node sends in a round if all are awake, for each W of the period.
         rounds: How many rounds a mix has.
         awake: The probability that a node is awake; in iteration 0 all are.
-        message: The bytes of a message, from what compresses it; by default every message counts as one.
+        message: The bytes of a message; by default every message counts as one.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -78,7 +81,7 @@ class Costs:
         degrees: Sequence[float] | np.ndarray,
         rounds: int = 1,
         awake: float = 1.0,
-        message: Callable[[Compressor | None], float] = lambda operator: 1.0,
+        message: Callable[[Message], float] = lambda message: 1.0,
     ) -> None:
         self._name, self._outline = method.name, outline(method)
         self._samples, self._degrees = 1.0 if samples is None else samples, np.asarray(degrees, dtype=float)
@@ -179,7 +182,7 @@ class Costs:
                     spent[:, 1] += awake
                     usual = self._degrees[t % len(self._degrees)] * awake**2  # a message needs both its nodes
                     messages = usual if turnout is None else turnout.sent[number]
-                    spent[:, 2] += messages * self._message(event.operator)
+                    spent[:, 2] += messages * self._message(event.message)
             elif isinstance(event, Either):
                 when = event.when
                 if isinstance(when, Chance) and seed is None:

@@ -22,7 +22,7 @@ class Symbol(Blank):
     """A placeholder for a hyperparameter."""
 
     def __init__(self, name: str) -> None:
-        super().__init__("symbol", name)
+        super().__init__("symbol", name, is_vector=False)
         self.name = name
 
 
@@ -141,7 +141,7 @@ def formulas(method: Method, names: Iterable[str] | None = None) -> Formulas:
 def _formulas(method: Method) -> Formulas:
     does = outline(method)
     mixes = [event for event in flat(does.start + does.step) if isinstance(event, Mix)]
-    operators = dict.fromkeys(event.operator for event in mixes if event.operator is not None)
+    operators = dict.fromkeys(event.message.operator for event in mixes if event.message.operator is not None)
     gradients, rounds = ([_formula(events, kind) for events in (does.start, does.step)] for kind in (Gradient, Mix))
     return Formulas(gradients[0], gradients[1], rounds[0], rounds[1], tuple(operators))
 

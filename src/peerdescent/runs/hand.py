@@ -13,8 +13,7 @@ import numpy as np
 from jax import lax
 
 import peerdescent.engines.mixing  # noqa: F401  makes a pytree of Rounds
-from peerdescent.compressors import Compressor
-from peerdescent.engines.outline import Chance, Either, Every, Gradient, Mix, flat, outline
+from peerdescent.engines.outline import Chance, Either, Every, Gradient, Message, Mix, flat, outline
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
 from peerdescent.networks.rounds import EVER, Rounds, slots
@@ -32,10 +31,10 @@ class Work(NamedTuple):
 
 
 class Talk(NamedTuple):
-    """A round of communication, by its number, and what compresses its messages."""
+    """A round of communication, by its number, and its messages."""
 
     number: int
-    operator: Compressor | None
+    message: Message
 
 
 class Turns(NamedTuple):
@@ -53,7 +52,7 @@ def _plan(events: list[Any], rounds: int) -> tuple[Any, ...]:
         if isinstance(event, Gradient):
             found.append(Work(None if event.sample is None else event.sample.batch))
         elif isinstance(event, Mix):
-            found += [Talk(event.number * rounds + k, event.operator) for k in range(rounds)]
+            found += [Talk(event.number * rounds + k, event.message) for k in range(rounds)]
         elif isinstance(event, Either):
             found.append(Turns(event.when, *(_plan(side, rounds) for side in event[1:])))
     return tuple(found)
@@ -71,7 +70,7 @@ class Speeds(NamedTuple):
     places: Any
     """Where their messages are in the flattened (E, 2), and 2 E for none, (n, d)."""
     delays: Any
-    """The seconds that these messages take, (period, n, d), by what compresses them; -inf where there is never one."""
+    """The seconds that messages take, (period, n, d), by what is in them; -inf where there is never one."""
 
 
 class Kind(NamedTuple):
@@ -81,8 +80,8 @@ class Kind(NamedTuple):
     step: tuple[Any, ...]
     distribution: Any
     overlap: bool
-    operators: tuple[Compressor | None, ...]
-    """What compresses messages."""
+    messages: tuple[Message, ...]
+    """The messages that differ."""
     decided: bool
     """Whether links are decided round by round."""
 
@@ -96,8 +95,8 @@ def _iteration(
     if kind.distribution is not None:
         pace = kind.distribution.drawn(source(jnp, seed, t, PURPOSE, EVER), rounds.nodes, *speeds.numbers)
 
-    def talk(number: int, operator: Compressor | None, now: jax.Array) -> jax.Array:
-        delays = speeds.delays[kind.operators.index(operator)]
+    def talk(number: int, message: Message, now: jax.Array) -> jax.Array:
+        delays = speeds.delays[kind.messages.index(message)]
         delays = delays[t % len(delays)]
         if kind.decided:
             delays = jnp.where(jnp.append(happens.arrives(number).ravel(), False)[speeds.places], delays, -jnp.inf)
@@ -113,7 +112,7 @@ def _iteration(
                 worked = at[0] + (speeds.samples if event.gradients is None else event.gradients) * pace
                 at = worked, at[1] if kind.overlap else worked
             else:
-                talked = talk(event.number, event.operator, at[1])
+                talked = talk(event.number, event.message, at[1])
                 at = at[0] if kind.overlap else talked, talked
         return at
 
@@ -145,7 +144,7 @@ class Hand:
     Args:
         compute: The distribution of the seconds a gradient, or None for given seconds.
         numbers: Its numbers at each node, or the seconds themselves, each (n,).
-        delays: The seconds of the messages of all links, (E, 2), from what compresses them.
+        delays: The seconds that a message takes on all links, (E, 2).
         overlap: Whether gradients and rounds of an iteration overlap.
         method: What the run does.
         problem: The problem, for the samples of exact gradients.
@@ -157,7 +156,7 @@ class Hand:
         self,
         compute: Any,
         numbers: Sequence[np.ndarray],
-        delays: Callable[[Compressor | None], np.ndarray],
+        delays: Callable[[Message], np.ndarray],
         overlap: bool,
         method: Method,
         problem: Problem,
@@ -168,11 +167,11 @@ class Hand:
         start, step = (_plan(events, network.rounds) for events in (told.start, told.step))
         neighbours, places = slots(links.ends, network.n, dense=False)
         mixes = [event for event in flat(told.start + told.step) if isinstance(event, Mix)]
-        operators = tuple(dict.fromkeys(event.operator for event in mixes))
+        messages = tuple(dict.fromkeys(event.message for event in mixes))
         exists = links.weights > 0 if network.graph is None else np.ones((1, links.links, 2), bool)
         ever = np.stack([np.append(each.ravel(), False)[places] for each in exists])
-        seconds = (np.append(delays(operator).ravel(), -np.inf)[places] for operator in operators)
-        self._kind = Kind(start, step, compute, overlap, operators, bool(network.faults or network.graph))
+        seconds = (np.append(delays(message).ravel(), -np.inf)[places] for message in messages)
+        self._kind = Kind(start, step, compute, overlap, messages, bool(network.faults or network.graph))
         samples = np.ones(network.n) if problem.sizes is None else problem.sizes.astype(float)
         speeds = Speeds(tuple(numbers), samples, neighbours, places, tuple(np.where(ever, s, -np.inf) for s in seconds))
         self._arguments: Any = speeds, links, np.uint32(seed)

@@ -13,7 +13,7 @@ from torch import Tensor
 from peerdescent.compressors import Compressor
 from peerdescent.engines.links import Links
 from peerdescent.engines.outline import Mix
-from peerdescent.engines.vectors import Vector
+from peerdescent.engines.vectors import Vector, joined, split
 from peerdescent.engines.verbs import Eager
 from peerdescent.errors import NotFinite, require
 from peerdescent.methods.contract import Calls
@@ -124,10 +124,12 @@ class Net(Eager):
                 )
             self.stream, self.sent = None, True
             return stream.result
-        self.must_fit(x.tensor)
+        self.must_fit(getattr(x, "tensor", x))
         self.sent = True
         found: Vector = getattr(self.turn, verb)(number, x)
         return found
+
+    _joined, _split = staticmethod(joined), staticmethod(split)
 
     def _end_stream(self) -> Tensor:
         """What was sent during the backward pass, after its round has ended: the neighbours wait for that."""

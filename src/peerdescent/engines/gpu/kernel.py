@@ -67,7 +67,7 @@ def supports(method: Method, problem: Problem, network: Network, dtype: Any) -> 
     except ValueError:
         return False
     known = all(g.leaf is not None and (g.sample is None or g.sample.batch is INTEGER) for g in does.gradients)
-    return known and not does.has_numbers and not does.verbs
+    return known and not (does.has_numbers or does.has_arrays or does.verbs)
 
 
 class Shape(NamedTuple):
