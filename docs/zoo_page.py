@@ -130,11 +130,7 @@ def _besides(method: Method, open_names: Iterable[str]) -> str:
 
 def average(method: Method, samples: float = SAMPLES) -> tuple[float, float, float]:
     """The gradients, rounds and bytes to each neighbour of an iteration, on average, from the ledger."""
-
-    def size(operator: Compressor | None) -> float:
-        return ENTRIES * ITEM if operator is None else operator.size(ENTRIES, ITEM)
-
-    costs = Costs(method, samples, [1.0], message=size)
+    costs = Costs(method, samples, [1.0], message=lambda message: message.size(ENTRIES, ITEM))
     ends = np.array([1, 1 + AVERAGED])
     first, second, third = (
         float(np.diff(spent(ends))[0]) / AVERAGED for spent in (costs.gradients, costs.rounds, costs.sent)

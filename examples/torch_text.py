@@ -26,7 +26,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 
 import peerdescent as peer
-from peerdescent.compressors import Compressor
 from peerdescent.engines.joining import connect
 from peerdescent.runs.costs import Costs
 from peerdescent.torch import DecentralizedOptimizer
@@ -184,9 +183,6 @@ def draw(table: pd.DataFrame) -> Figure:
 def explain() -> None:
     """Print how to start several processes, for users who started only one."""
 
-    def message(compressor: Compressor | None) -> float:
-        return 4 * entries if compressor is None else compressor.size(entries, 4)
-
     ring = peer.Network(peer.topology.ring(len(SITES)))
     entries = sum(p.numel() for p in Transformer().parameters())
     print(f"Start one process per site: torchrun --nproc-per-node {len(SITES)} examples/torch_text.py --out runs/text")
@@ -194,7 +190,9 @@ def explain() -> None:
         print(f"  {site:<10}{' '.join(written(site)[50_000:50_200].split())[:90]}")
     print(f"{ring}; what a process sends in a step:")
     for selector in METHODS[:-1]:
-        costs = Costs(peer.methods.parse(selector), None, ring.degree[:1], message=message)
+        costs = Costs(
+            peer.methods.parse(selector), None, ring.degree[:1], message=lambda message: message.size(entries, 4)
+        )
         print(f"  {selector:<50}{(costs.sent(2) - costs.sent(1)) / 1e6:.3f} MB")
     print(f"  {METHODS[-1]:<50}{2 * (len(SITES) - 1) / len(SITES) * 4 * entries / 1e6:.3f} MB, if it is a ring")
 

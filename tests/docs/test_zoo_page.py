@@ -57,7 +57,7 @@ def test_every_part_and_compressor_is_on_the_page(page):
     first = re.findall(r"^\| `([\w-]+)(?:\([\w, ]*\))?` \|", after, re.M)
     fusions, estimators = list(peer.fusions.FUSIONS), list(peer.estimators.ESTIMATORS)
     assert first == [*fusions, *estimators, *fusions, *peer.compressors.COMPRESSORS]
-    assert "7 × 16 = 112 methods, of which 29 have names." in after
+    assert "7 × 19 = 133 methods, of which 32 have names." in after
     grid = after.partition("### Estimators")[0]
     assert all(grid.count(f"[`{name}`](#{name})") == 1 for name in METHODS)
 
@@ -97,7 +97,7 @@ def test_a_method_that_is_registered_appears(zoo, monkeypatch):
     assert "| `width` | 2 | a whole number of at least 1 | 2 | 1, 2 | 1, 2 |" in text
     assert 'peer.methods.METHODS["triple"].build(alpha=0.25, width=2)' in text
     assert "There is no figure of `triple` yet" in text
-    assert "8 × 16 = 128 methods, of which 30 have names." in page
+    assert "8 × 19 = 152 methods, of which 33 have names." in page
 
 
 def test_what_a_method_is_close_to_is_on_the_page(page):

@@ -30,7 +30,7 @@ STEPS = 9
 EXACT = ("gt-sarah", "gt-svrg")
 TWO_POINTS = ("d-get", "d-spider-sfo", "gt-hsgd", "gt-page", "docom", "deepstorm")
 ONE_POINT = tuple(name for name in peer.methods.METHODS if name not in (*EXACT, *TWO_POINTS))
-AHEAD = ("dsgd", "d-pd-sgd", "push-pull", "extra", "gt-adam", "gt-dsgd mixed first", "proxgt mixed first")
+AHEAD = ("dsgd", "d-pd-sgd", "push-pull", "add-opt", "extra", "gt-adam", "gt-dsgd mixed first", "proxgt mixed first")
 """Methods that mix vectors of their state, so that a round begins before the gradient is known."""
 STREAMED = (
     *("d2", "gt-dsgd", "dsgdm", "gt-momentum", "edm", "qg-dsgdm", "decentlam", "proxgt", "gt-nsgdm"),
@@ -653,6 +653,13 @@ class Worker:
         optimizer.load_state_dict(state)
         train("gt-dsgd", model, half, True, range(4, STEPS), optimizer)
         self.seen["site resumed"] = point(model)
+        end = copy.deepcopy(model.state_dict())
+        model.load_state_dict(model_state)
+        optimizer.load_state_dict(state)
+        if rank == 3:
+            model[0].bias.detach().add_(1)
+        self.seen["refusal site state"] = refusal(lambda: train("gt-dsgd", model, half, True, range(4, 5), optimizer))
+        model.load_state_dict(end)
         state["state"][0]["rank"] = state["state"][0]["rank"].replace("piece 0", "piece 1")
         self.seen["refusal piece"] = refusal(lambda: optimizer.load_state_dict(state))
         self.seen["site together"] = [

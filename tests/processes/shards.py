@@ -72,8 +72,10 @@ def cases(nodes, kind="all"):
                 yield f"{method.name} {topology}", method, composite if proximal else problem, network, STEPS
     for name, network in faulty(nodes, kind).items():
         usual = peer.methods.gt_hsgd() if kind == "all" and network.rounds == 1 else peer.methods.dsgd()
-        method = usual if network.pushed is None else peer.methods.push_pull()
-        yield f"{method.name} {name}", method, problem, network, FAULTY_STEPS
+        pushing = [peer.methods.push_pull(), peer.methods.add_opt(alpha=0.02)]
+        for method in [usual] if network.pushed is None else pushing:
+            yield f"{method.name} {name}", method, problem, network, FAULTY_STEPS
+    yield "dsgd by lengths", by_lengths(), problem, networks["ring"], STEPS
 
 
 def faulty(nodes, kind):
@@ -114,6 +116,20 @@ class Counted(NamedTuple):
 
 def by_hand():
     return peer.Method(lambda x, net: Counted(x, 1), lambda s, net: Counted(net.mix(s.x) + 0.1 * s.k, s.k + 1))
+
+
+class Iterate(NamedTuple):
+    x: object
+
+
+def by_lengths():
+    """Nodes tell each other the lengths of their gradients, a number each, and step by their mean."""
+
+    def moved(x, net):
+        g = net.grad(x, net.sample(1))
+        return net.mix(x - 0.1 * g / (1 + net.mix(net.dot(g, g))) ** 0.5)
+
+    return peer.Method(lambda x, net: Iterate(moved(x, net)), lambda s, net: Iterate(moved(s.x, net)), "by lengths")
 
 
 def refusal(action):

@@ -75,8 +75,8 @@ def test_it_computes_what_the_others_do(computed, engine):
             names.append(name)
     if LONG:
         assert {name.split()[0] for name in names} == set(peer.methods.METHODS)
-        more = 5 + 4 * (engine == "debug")
-        assert len(names) == len(peer.methods.METHODS) + more, "five more networks, four with faults"
+        more = 6 + 5 * (engine == "debug")
+        assert len(names) == len(peer.methods.METHODS) + more, "five more networks, numbers, five with faults"
 
 
 def test_all_processes_record_the_same(computed):

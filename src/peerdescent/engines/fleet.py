@@ -112,7 +112,8 @@ class Fleet:
         )
         each = [m.method.numbers for m in first]
         lists = {name: [own[name] for own in each] for name in each[0]}
-        numbers = {name: number(l, self.dtype)[:, None] if many else number(l[0], self.dtype) for name, l in lists.items()}
+        values = {name: number(each, self.dtype) for name, each in lists.items()}
+        numbers = {name: each[:, None] if many else each[0] for name, each in values.items()}
         seeds = jnp.array([self.members[row[0]].seed for row in piece], jnp.uint32)
         loop = Loop(program, method, self.problem, numbers, self.data, self.weights, seeds)
         x0 = self.x0

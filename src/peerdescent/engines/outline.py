@@ -155,6 +155,14 @@ class Message(NamedTuple):
     operator: Compressor | None = None
     """What the vector was compressed by."""
 
+    def entries(self, dimension: int) -> int:
+        """The numbers in it, if vectors have so many."""
+        return self.vectors * dimension + self.numbers
+
+    def size(self, dimension: int, item: int) -> float:
+        """Its bytes, if a number has so many."""
+        return self.entries(dimension) * item if self.operator is None else self.operator.size(dimension, item)
+
 
 class Mix(NamedTuple):
     """A `mix`, `disagree` or `push`: one round of communication, or several if the network has them, and its number."""
@@ -216,7 +224,7 @@ class Recorder:
 
     def sample(self, batch: Any) -> Drawn:
         """Record a sample."""
-        if isinstance(batch, Real) and not (isinstance(batch, Integral) and batch >= 1):
+        if isinstance(batch, Real) and (batch < 1 or not isinstance(batch, Integral)):
             raise Misuse(f"it draws a sample of {batch}: give a whole number of at least 1")
         self.events.append(Drawn(self.calls.take("sample"), batch))
         drawn: Drawn = self.events[-1]
@@ -413,7 +421,8 @@ class Outline(NamedTuple):
     @property
     def compresses(self) -> bool:
         """Whether compressed vectors are mixed."""
-        return any(isinstance(event, Mix) and event.message.operator is not None for event in flat(self.start + self.step))
+        mixes = (event for event in flat(self.start + self.step) if isinstance(event, Mix))
+        return any(mix.message.operator is not None for mix in mixes)
 
 
 def _firsts(names: list[Any]) -> tuple[int, ...]:

@@ -35,8 +35,8 @@ def message_size(problem: Problem, network: Network, itemsize: int) -> Callable[
 
     def size(message: Message) -> float:
         if message.operator is not None:
-            return message.operator.size(problem.dimension, itemsize)
-        return network.message_bytes(message.vectors * problem.dimension + message.numbers, itemsize)
+            return message.size(problem.dimension, itemsize)
+        return network.message_bytes(message.entries(problem.dimension), itemsize)
 
     return size
 

@@ -109,7 +109,7 @@ class Net(Eager):
         """An error: a closure has one batch only. The optimizer refuses methods with exact gradients beforehand."""
         raise ValueError("a closure knows one batch, not all data of a node: use a method without exact gradients")
 
-    def _round(self, verb: str, number: int, x: Vector) -> Vector:
+    def _round(self, verb: str, number: int, x: Any) -> Any:
         known, result = self.begun.get((number, verb), (None, None))
         if result is not None and known is x:
             return result
@@ -124,10 +124,9 @@ class Net(Eager):
                 )
             self.stream, self.sent = None, True
             return stream.result
-        self.must_fit(getattr(x, "tensor", x))
+        self.must_fit(x.tensor if isinstance(x, Vector) else x)
         self.sent = True
-        found: Vector = getattr(self.turn, verb)(number, x)
-        return found
+        return getattr(self.turn, verb)(number, x)
 
     _joined, _split = staticmethod(joined), staticmethod(split)
 
