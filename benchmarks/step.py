@@ -234,8 +234,8 @@ def measure() -> None:
     committed = json.loads((RESULTS / "step.json").read_text())
     about = {"machine": machine(), "repeats": REPEATS, "rates": rates._asdict()}
     write("step", about | {"batches": cases}, lines)
-    found = slower(cases, committed["batches"]) or ["nothing is slower"]
-    print("", f"Compared with the table of {committed['machine']}:", *found, sep="\n")
+    changes = slower(cases, committed["batches"]) or ["nothing is slower"]
+    print("", f"Compared with the table of {committed['machine']}:", *changes, sep="\n")
 
 
 def slower(cases: dict[str, Any], before: dict[str, Any]) -> list[str]:

@@ -265,7 +265,7 @@ class Worker:
     def refusals(self):
         model, optimizer = self.bowl()
         self.walk(model, optimizer, range(2))
-        state = optimizer.state_dict()
+        state, weights = optimizer.state_dict(), copy.deepcopy(model.state_dict())
         elsewhere = copy.deepcopy(state)
         elsewhere["state"][0]["rank"] = 9
         d2, other = self.bowl(peer.methods.d2())
@@ -277,9 +277,21 @@ class Worker:
         bad_rate = self.bowl()[1]
         bad_rate.param_groups[0]["lr"] = float("nan")
 
+        def load_early():
+            early = Bowl()
+            early.load_state_dict(weights)
+            again = DecentralizedOptimizer(early, HYBRID, RING)  # all have what rank 0 had
+            again.load_state_dict(state)
+            try:
+                self.walk(early, again, range(2, 3))
+            finally:
+                early.load_state_dict(weights)
+                self.seen["loaded late"] = self.walk(early, again, range(2, 5))[0]
+
         def resume_some():
             model, optimizer = self.bowl()
             if self.rank == 1:
+                model.load_state_dict(weights)
                 optimizer.load_state_dict(state)
             self.walk(model, optimizer, range(1))
 
@@ -302,6 +314,7 @@ class Worker:
             "rank": lambda: optimizer.load_state_dict(elsewhere),
             "method": lambda: other.load_state_dict(state),
             "resumed": resume_some,
+            "loaded early": load_early,
             "twice": lambda: self.walk(*self.bowl(twice), range(1)),
             "rate": lambda: bad_rate.step(lambda: self.loss(d2, 0)),
             "nested": lambda: DecentralizedOptimizer(nn.Sequential(nn.ReLU(), nn.Sequential(wrapped)), HYBRID, RING),

@@ -438,6 +438,10 @@ def test_the_state_of_a_site_goes_on_bit_for_bit(seen):
         assert (expected in str(said)) if piece == 0 else said == "no refusal", said
 
 
+def test_other_parameters_in_one_process_are_refused_in_all_sites(seen):
+    assert all("the state is of other parameters than the model" in str(said) for said in seen["refusal site state"])
+
+
 def test_loaders_of_a_site_end_together(seen):
     assert seen["site together"] == [[3, 5]] * NODES
 

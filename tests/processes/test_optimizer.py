@@ -189,6 +189,7 @@ def test_layouts_do_not_matter(seen):
         "rank": "the state is of rank 9, and this is rank .: every process saves and loads its own",
         "method": "the state is of gt-hsgd, and this optimizer runs d2: make it with the method of the state",
         "resumed": "rank . expected '.*step [02],.*', and rank . sent '.*step [02],",
+        "loaded early": "of other parameters than the model has: make the optimizer first, then load the model's",
         "twice": "draws two samples in one step, .* use a method that draws one per step",
         "rate": "lr = nan: must be finite and not negative",
         "nested": "has a DistributedDataParallel, which averages gradients itself: give model.module",
@@ -215,6 +216,11 @@ def test_layouts_do_not_matter(seen):
 def test_what_cannot_work_is_refused_in_every_process(name, message, seen):
     for refusal in seen[f"refusal {name}"]:
         assert re.search(message, str(refusal)), refusal
+
+
+def test_a_model_that_is_loaded_after_the_optimizer_was_made_goes_on(seen):
+    """Also after the refusal of the other order, in which rank 0 alone has the parameters of its state."""
+    assert np.array_equal(seen["loaded late"], seen["gt-hsgd ring x"][:, 2:5])
 
 
 AVERAGE, MIX = "average_parameters", "mix, lr = 0.1, beta = 0.3"

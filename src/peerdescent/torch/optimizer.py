@@ -193,6 +193,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         All start the fusion's memory anew, so that what it keeps of the others is true again.
         """
         self.prepared, self.lost, self.late = None, None, ""
+        self.loaded = ""  # the checksum of parameters that a state was loaded for, until the next step
         self.begins = "all" if came or not self.kept else "fusion"
         if came:
             self.kept, self.came = {}, self.peers.position[0]
@@ -257,6 +258,13 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             raise lost
         self.peers.let_in(self.steps)
         if not self.peers.is_behind(self.steps):
+            differ = self.loaded and self._any(self.loaded != self._checksum(), "loaded state")
+            require(
+                not differ,
+                "the state is of other parameters than the model has: make the optimizer first, then load "
+                "the model's state_dict, and then the optimizer's",
+            )
+            self.loaded = ""
             return self._step(closure)
         loss = None if closure is None else self.flat.evaluate(self.flat.read(), closure, adds=True)[0]
         self.state[self.flat.trained[0]] = {**self.state.get(self.flat.trained[0], {}), "step": self.steps + 1}
@@ -419,6 +427,11 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         """The method's state of these leaves."""
         return jax.tree.unflatten(self.does.structure, [leaves[k] for k in self.does.aliases])
 
+    def _checksum(self) -> str:
+        """A checksum of the parameters."""
+        self.flat.home()
+        return digest(self.flat.memory.view(torch.uint8).cpu().numpy())
+
     def state_dict(self) -> dict[str, Any]:
         """What this process remembers, as copies: the memory of vectors is used again in later steps.
 
@@ -429,6 +442,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         states = {
             key: {
                 **{name: value.clone() if isinstance(value, Tensor) else value for name, value in own.items()},
+                "parameters": self._checksum(),
                 **came,
             }
             for key, own in found["state"].items()
@@ -436,7 +450,10 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         return {**found, "state": states}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from a `state_dict` of this process. The model's own `state_dict` has to be loaded as well."""
+        """Continue from a `state_dict` of this process. Load that of the model before, into this model.
+
+        The next step refuses, in all processes, a state of other parameters than the model has.
+        """
         group, held = state_dict["param_groups"][0], state_dict["state"].get(0, {})
         check_state(group, held, self._about, self._place, self.flat.pool.size, map(str, self.distinct))
         check_time(held, self.came, self.peers.position[0])
@@ -450,8 +467,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         held = {
             key: value.to(self.flat.device, copy=True) if isinstance(value, Tensor) else value
             for key, value in held.items()
-            if key != "came"
+            if key not in ("came", "parameters")
         }
+        self.loaded = state_dict["state"].get(0, {}).get("parameters", "")
         self.state[self.flat.trained[0]] = held
         self.begins = "" if held.get("step") else "all"
         master = held.get("master")
