@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from made_traces import grid, make, seeds
 from peerdescent import Network, topology
 from peerdescent import figures as plot
+from peerdescent.theory.assumptions import Constants
 from peerdescent.theory.measured import Measured
 from peerdescent.theory.theorem import TERMS
 
@@ -23,7 +24,7 @@ NEEDED["gradients"] = [20.0, 10.0]
 SLOPES = pd.DataFrame({"topology": ["ring"], "epsilon": [0.1], "slope": [-1.0], "low": [-1.1], "high": [-0.9]})
 GAPS = NEEDED.assign(rms=[0.2, 0.1])
 STEPS = pd.DataFrame({"steps": [1, 10, 100], **dict.fromkeys(TERMS, 0.5), "bound": 3.0, "measured": 0.1})
-FOUND = Measured(None, None, 4, 0.5, STEPS.assign(least=0.05, most=0.2))
+FOUND = Measured(Constants(1.0, 1.0, 1.0, 1.0), None, 4, 0.5, STEPS.assign(least=0.05, most=0.2))
 
 FIGURES = {
     "comparison": (4, lambda **ax: plot.comparison({"a": make(), "b": make()}, **ax)),

@@ -308,13 +308,18 @@ def lemma_8(run: Run):
     return total(run.apart)[:, 2:] / s.n, s.lam**4 * s.alpha**2 / gap**3 * right
 
 
-def theorem_1(run: Run):
+def theorem_1(run: Run, **weight: float):
     """The mean of ||grad F(x_t^i)||^2 over nodes and t = 0, ..., T, whose expectation Theorem 1 bounds, for some T."""
     s, horizons = run.setting, np.array([2, 10, 100, 300, run.v.shape[1] - 1])
     constants = theory.Constants(s.L, s.noise, run.start, s.gap(run.x[0, 0, 0]))
-    terms = [theory.bound(constants, s.n, s.lam, s.alpha, int(T), s.initial_batch) for T in horizons]
+    terms = [theory.bound(constants, s.n, s.lam, s.alpha, int(T), s.initial_batch, **weight) for T in horizons]
     left = total(square(run.slopes(run.x[:, :-1])).mean(axis=2))[:, horizons] / (horizons + 1)
     return left, np.broadcast_to([sum(each.values()) for each in terms], left.shape)
+
+
+def theorem_1_wider(run: Run):
+    """The same, bounded by the theorem's proof for a larger beta than the theorem's."""
+    return theorem_1(run, beta=run.setting.beta)
 
 
 SURE = lemma_1a_y, lemma_1a_x, lemma_1b, lemma_1c, lemma_2, lemma_4_first, lemma_4_second

@@ -35,6 +35,7 @@ from recorded import (
     smoothness,
     square,
     theorem_1,
+    theorem_1_wider,
     total,
     variance,
     verdict,
@@ -338,6 +339,22 @@ def test_theorem_1_bounds_the_gap(problem, network, initial_batch):
     """
     run = promised(PROBLEMS[problem], NETWORKS[network], initial_batch=initial_batch).run(steps=600, seeds=100)
     assert judge(run, theorem_1) == all_of("holds", theorem_1)
+
+
+@pytest.mark.parametrize(("problem", "network", "beta"), [("quadratic", "directed", 0.9), ("logistic", "ring", 0.1)])
+def test_the_proof_bounds_the_gap_for_larger_weights(problem, network, beta):
+    setting = dataclasses.replace(promised(PROBLEMS[problem], NETWORKS[network]), beta=beta)
+    assert judge(setting.run(steps=600, seeds=100), theorem_1_wider) == all_of("holds", theorem_1_wider)
+
+
+def test_the_bound_for_larger_weights_catches_broken_fusions():
+    """From the minimum of F, with different costs and little noise, as for Theorem 1."""
+    problem = even(unlike=1.0, noise=0.01)
+    setting = promised(problem, EQUAL)
+    setting = dataclasses.replace(setting, beta=1.5 * setting.beta)
+    for fusion in (tracking, y_unmixed, x_unmixed, alone):
+        run = setting.run(steps=600, seeds=100, x0=minimum(problem), fusion=fusion)
+        assert judge(run, theorem_1_wider) == all_of("holds" if fusion is tracking else "fails", theorem_1_wider)
 
 
 def test_theorem_1_catches_broken_fusions():

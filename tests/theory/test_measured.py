@@ -87,8 +87,6 @@ def test_the_bound_is_that_of_the_theorem_at_the_runs_parameters():
 def test_a_step_size_outside_the_theorem_is_refused(capsys):
     assert command("theory", "bound", "--rows", "200", "--alpha", "500", "--steps", "100") == 2
     assert "for Theorem 1 to hold" in capsys.readouterr().err
-    assert command("theory", "bound", "--rows", "200", "--topology", "one-peer-exponential", "--nodes", "8") == 2
-    assert "changes with t" in capsys.readouterr().err
 
 
 SMALL = ("--data", "synthetic-80x5", "--nodes", "4")
@@ -97,7 +95,7 @@ SMALL = ("--data", "synthetic-80x5", "--nodes", "4")
 def shown(text: str) -> dict[str, float]:
     """A table of facts that was printed as CSV."""
     rows = (line.rsplit(",", 1) for line in text.replace('"', "").splitlines()[1:])
-    return {name: float(value) for name, value in rows}
+    return {name: float(value or "nan") for name, value in rows}
 
 
 @pytest.mark.filterwarnings("default")
@@ -125,29 +123,82 @@ def test_too_few_steps_for_the_corollary_are_said_once(capsys):
     least = math.floor(theory.least_steps(4, peer.Network(peer.topology.ring(4)).lam))
     assert warning.count("Corollary 1 holds for more than") == 1
     assert f"Corollary 1 holds for more than {least:,} steps" in warning
-    assert command("theory", "parameters", *SMALL[:2], "--nodes", "8", "--topology", "one-peer-exponential") == 2
-    assert "changes with t" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["bound", "parameters"])
+@pytest.mark.parametrize(
+    "outside", ["--fault noise=0.3", "--fault drop=0.3", "--topology random-matching", "--weights push-pull"]
+)
+def test_commands_refuse_networks_that_the_theory_is_not_for(what, outside, capsys):
+    assert command("theory", what, *SMALL, *outside.split()) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "doubly stochastic" in printed.err
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_beyond_theorem_1_there_is_no_steady_state(capsys):
+    assert command("theory", "parameters", *SMALL, "--topology", "ring", "--steps", "50", "--format", "csv") == 0
+    assert math.isnan(shown(capsys.readouterr().out)["steady-state error"])
+
+
+def test_the_variance_is_a_flag(capsys):
+    problem = peer.problems.logistic(peer.datasets.load("synthetic-80x5").partition(4))
+    for flags, number in (([], 1.0), (["start"], theory.constants(problem, variance="start").variance), (["3"], 3.0)):
+        flags = ["--variance", *flags] if flags else []
+        for what in ("constants", "parameters --topology complete"):
+            assert command("theory", *what.split(), *SMALL, *flags, "--format", "csv") == 0
+            printed = capsys.readouterr().out
+            values = [value for name, value in shown(printed).items() if name.startswith("variance")]
+            assert values[0] == pytest.approx(number)
+            assert ("estimated at the start, no bound" in printed) == ("start" in flags)
+    assert command("theory", "constants", *SMALL, "--variance", "nowhere") == 2
+    assert "--variance nowhere" in capsys.readouterr().err
+    assert command("theory", "constants", *SMALL, "--problem", "perceptron", "--variance", "everywhere") == 2
+    assert "--variance everywhere" in capsys.readouterr().err
+
+
+def test_what_is_no_bound_is_not_called_one(capsys, tmp_path):
+    small = ("theory", "bound", *SMALL, "--topology", "complete", "--steps", "50", "--seeds", "1", "--format", "csv")
+    sums = {}
+    for variance in ("everywhere", "start"):
+        assert command(*small, "--variance", variance, "--out", str(tmp_path)) == 0
+        printed = capsys.readouterr()
+        lines = {
+            line.rsplit(",", 3)[0].strip('"'): float(line.rsplit(",", 3)[1]) for line in printed.out.splitlines()[1:]
+        }
+        sums[variance] = next(value for name, value in lines.items() if name not in (*theory.TERMS, "measured"))
+        assert ("bound" in lines) == (variance == "everywhere")
+        assert ("no bound" in printed.out) == ("no bound" in printed.err) == (variance == "start")
+    assert sums["everywhere"] > sums["start"]
 
 
 @pytest.mark.parametrize("words", [("theory", "table1"), ("reproduce", "table1")])
 def test_table1_for_given_sizes(words, capsys):
     assert command(*words, "--nodes", "50", "--lam", "0.9", "--epsilon", "1e-4", "--format", "csv") == 0
     lines = capsys.readouterr().out.splitlines()
-    expected = theory.table1(50, 0.9, 1e-4)
-    assert len(lines) == 8
-    assert lines[-1].startswith("gt-hsgd")
-    assert float(lines[-1].split(",")[-2]) == pytest.approx(expected["complexity"].iloc[-1])
-    assert command(*words, "--lam", "1.5") == 2
-    assert "--lam 1.5: must lie in [0, 1)" in capsys.readouterr().err
+    assert "\n".join(lines) == theory.table1(50, 0.9, 1e-4).to_csv(index=False).strip()
+    assert command(*words, "--exponents", "b=1,h=3", "--format", "csv") == 0
+    assert capsys.readouterr().out == theory.table1(20, 0.75, 1e-3, {"b": 1, "h": 3}).to_csv(index=False)
+    for wrong, named in (
+        ("--lam 1.5", "--lam 1.5: must lie in [0, 1)"),
+        ("--exponents b=0", "b = 0.0"),
+        ("--exponents a=2", "a = 2.0"),
+        ("--exponents b", "--exponents b:"),
+        ("--exponents b=two", "--exponents b=two:"),
+    ):
+        assert command(*words, *wrong.split()) == 2
+        assert named in capsys.readouterr().err
 
 
 def test_given_constants_are_used_as_they_are_and_own_ones_visit_the_ends():
     problem, network = small_logistic(), peer.Network(peer.topology.complete(6))
     given = theory.Constants(1.0, 0.9, 2.0, 0.5)
     assert measured.measure(problem, network, 50, seeds=1, constants=given).constants == given
-    quiet = theory.constants(problem, starts=1)._replace(variances=(1e-9,) * 6)
+    quiet = theory.constants(problem, variance="start", starts=1)._replace(variances=(1e-9,) * 6)
     found = measured.measure(problem, network, 50, seeds=1, constants=quiet)
     assert min(found.constants.variances) > 1e-3
+    assert measured.measure(problem, network, 50, seeds=1).constants == theory.constants(problem)
     # By default 99 % of the range, or the corollary's where that is smaller.
     L, lam = theory.smoothness_of(problem), peer.Network(peer.topology.ring(6)).lam
     on_ring = measured.measure(problem, peer.Network(peer.topology.ring(6)), 50, seeds=1)

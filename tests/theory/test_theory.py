@@ -67,8 +67,54 @@ def test_six_terms_by_hand():
         ],
         rel=1e-12,
     )
+    # A larger weight has the factors of the proof, before beta <= (1 - l^2) / (14 l^2) is used.
+    wider = theory.bound(Constants(2.0, 3.0, 5.0, 7.0), 4, 0.5, 0.01, 1000, 6, beta=0.6)
+    assert list(wider.values()) == pytest.approx(
+        [
+            terms["optimality"],
+            8 * 0.6 * 3 / 4,
+            4 * 3 / (0.6 * 6 * 4 * 1000),
+            terms["network start"],
+            64 / 16 * (7 * 0.6 / 0.75 + 1) * 3 / (third * 6 * 1000),
+            64 / 16 * (14 * 0.6 / 0.75 + 3) * 0.36 * 3 / third,
+        ],
+        rel=1e-12,
+    )
     left = terms["noise"] + terms["network noise"]
     assert theory.steady_state(3.0, 4, 0.5, beta) == pytest.approx(left, rel=1e-12)
+
+
+@given(lam=LAMBDAS, nodes=SIZES, share=st.floats(0.01, 0.999), larger=st.floats(0, 1))
+def test_the_proofs_factors_are_the_theorems_up_to_a_weight_and_larger_beyond(lam, nodes, share, larger):
+    """Up to beta = (1 - l^2) / (14 l^2), which the theorem's step size keeps the theorem's beta below."""
+    alpha, known = share * theory.largest_step_size(1.0, nodes, lam), Constants(1.0, 1.0, 1.0, 1.0)
+    least = theory.weight(alpha, 1.0, nodes)
+    exact = theory.bound(known, nodes, lam, alpha, 100)
+    same = theory.bound(known, nodes, lam, alpha, 100, beta=least)
+    assert all(same[name] <= exact[name] * (1 + 1e-12) for name in theory.TERMS)
+    beta = least + larger * (0.999 - least)
+    found = theory.bound(known, nodes, lam, alpha, 100, beta=beta)["network noise"]
+    of_the_theorem = 256 * lam**2 * beta**2 / (1 - lam**2) ** 3
+    if beta <= (1 - lam**2) / max(14 * lam**2, 1e-300):
+        assert found <= of_the_theorem * (1 + 1e-12)
+    assert found >= theory.bound(known, nodes, lam, alpha, 100, beta=least)["network noise"]
+
+
+@pytest.mark.parametrize(("nodes", "lam"), [(20, 0.0), (20, 0.75), (1, 0.24)])
+def test_weights_outside_their_ranges_are_refused(nodes, lam):
+    known, largest = Constants(2.0, 1.0, 1.0, 1.0), theory.largest_step_size(2.0, nodes, lam)
+    alpha = largest / 2
+    least = theory.weight(alpha, 2.0, nodes)
+    theory.bound(known, nodes, lam, alpha, 100, beta=0.999)
+    for beta in (0.99 * least, 1.0, -3.0, math.nan):
+        with pytest.raises(ValueError, match="beta = "):
+            theory.bound(known, nodes, lam, alpha, 100, beta=beta)
+    # Equation (3) is for Theorem 1's weights: 48 L^2 alpha^2 / n of its step sizes, for any L.
+    most = theory.weight(largest, 2.0, nodes)
+    theory.steady_state(1.0, nodes, lam, 0.999 * most)
+    for beta in (-3.0, 0.0, 1.001 * most, 7.0, math.nan):
+        with pytest.raises(ValueError, match="beta = "):
+            theory.steady_state(1.0, nodes, lam, beta)
 
 
 @pytest.mark.parametrize(("nodes", "lam", "expected"), [
@@ -192,11 +238,11 @@ def test_the_steps_for_an_epsilon_are_where_the_bound_falls_to_it(lam, nodes, ep
 
 def test_table_1_by_hand():
     # n = 4, lambda = 1/2: first where the network is the larger term, then where it is not.
-    large = theory.table1(4, 0.5, 2.0, exponent=3).set_index("method")["complexity"]
+    large = theory.table1(4, 0.5, 2.0, {"b": 3, "c": 4, "d": 5, "h": 6}).set_index("method")["complexity"]
     assert large.to_dict() == pytest.approx(
         {
-            "dsgd": 0.25 * 4 / (0.25 * 4), "d2": 4 * 8 / 4, "gt-dsgd": 0.25 * 4 / (0.125 * 4), "d-pd-sgd": 4 * 8 / 4,
-            "d-get": 1.0, "d-spider-sfo": 1.0, "gt-hsgd": 0.5**1.5 * 2 / (0.5**2.25 * 2**1.5),
+            "dsgd": 0.25 * 4 / (0.25 * 4), "d2": 4 * 8 / 4, "gt-dsgd": 0.25 * 4 / (0.125 * 4), "d-pd-sgd": 4 * 16 / 4,
+            "d-get": 32 / 8, "d-spider-sfo": 64 / 8, "gt-hsgd": 0.5**1.5 * 2 / (0.5**2.25 * 2**1.5),
         },
         rel=1e-12,
     )  # fmt: skip
@@ -230,7 +276,20 @@ def test_table_1_orders_methods_as_the_paper_does():
     assert table.idxmin() == "gt-hsgd"
     assert table["d-get"] / table["gt-hsgd"] == pytest.approx(20 / 0.25**2)
     assert table["gt-dsgd"] / table["gt-hsgd"] == pytest.approx(1e6)
-    assert theory.table1(20, 0.75, 1e-6)["exponent assumed"].sum() == 4
+
+
+def test_table_1_says_what_methods_need():
+    table = theory.table1(20, 0.75, 1e-6, {"c": 1.5}).set_index("method")
+    assert table.index[table["MSS"]].tolist() == ["d-get", "d-spider-sfo", "gt-hsgd"]
+    remarks = table["remarks"]
+    assert remarks["dsgd"] == "bounded heterogeneity"
+    assumed = {"d2": "b not explicit, 2", "d-pd-sgd": "c not explicit, 1.5", "d-get": "d not", "d-spider-sfo": "h not"}
+    assert all(remarks[name].startswith(text) for name, text in assumed.items())
+    assert remarks.index[remarks.str.contains("λ_n")].tolist() == ["d2", "d-spider-sfo"]
+    assert remarks["gt-dsgd"] == remarks["gt-hsgd"] == ""
+    for wrong in ({"b": 0}, {"h": math.inf}, {"a": 2}):
+        with pytest.raises(ValueError, match="exponents"):
+            theory.table1(20, 0.75, 1e-6, wrong)
 
 
 def test_refusals():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +25,26 @@ STEPS = 100_000
 """The default of T."""
 Lam = Annotated[float, typer.Option("--lam", help="lambda of Table 1, in \\[0, 1).")]
 Epsilon = Annotated[float, typer.Option("--epsilon", help="The accuracy that complexities are for.")]
+Exponents = Annotated[
+    str, typer.Option("--exponents", metavar="b=<float>,...", help="Of 1 - lambda, where papers do not give them.")
+]
+
+
+def _variance(text: str) -> float | str:
+    with suppress(ValueError):
+        return float(text)
+    return text
+
+
+Variance = Annotated[
+    Any,
+    typer.Option(
+        "--variance",
+        metavar="everywhere|start|<float>",
+        parser=_variance,
+        help="Bound for all x, value at the start, or your own. \\[default: everywhere, where there is a bound]",
+    ),
+]
 
 app = typer.Typer(
     help="The paper's theory for a problem and a network: constants, parameters, bounds, Table 1.",
@@ -40,7 +62,9 @@ def root(context: typer.Context) -> None:
 def _experiment(given: dict[str, Any]) -> tuple[Options, Problem, Network]:
     options = experiment.settle({}, {"steps": STEPS, **given})
     with console.waiting(f"loading {options.data}", options.quiet):
-        return options, *experiment.build(options, note=console.note(options.quiet))
+        problem, network = experiment.build(options, note=console.note(options.quiet))
+    theory.check_network(network)  # before any long computation
+    return options, problem, network
 
 
 def _facts(rows: dict[str, Any]) -> pd.DataFrame:
@@ -53,21 +77,21 @@ def _facts(rows: dict[str, Any]) -> pd.DataFrame:
     "constants",
     epilog="""[bold]Examples[/bold]
 peerdescent theory constants
-peerdescent theory constants --data a9a --format json
+peerdescent theory constants --data a9a --variance start --format json
 
 Exit status: 0, 2 bad input.""",
 )
 @with_options("Data", "Problem", "nodes", "seed", "format", "quiet")
-def constants_command(*, given: dict[str, Any]) -> int:
+def constants_command(variance: Variance = None, *, given: dict[str, Any]) -> int:
     """L, the variance, ||grad f(x_0)||^2 and F(x_0) - F* of the problem."""
     options, problem, _ = _experiment(given)
     with console.waiting("computing", options.quiet):
-        found = theory.constants(problem)
+        found = theory.constants(problem, variance=variance)
     rows = {
         "L, mean-squared smoothness": found.smoothness,
-        "variance at x_0, mean over nodes": found.variance,
-        "variance at x_0, smallest": min(found.variances),
-        "variance at x_0, largest": max(found.variances),
+        f"variance {found.basis}, mean over nodes": found.variance,
+        f"variance {found.basis}, smallest": min(found.variances),
+        f"variance {found.basis}, largest": max(found.variances),
         "||grad f(x_0)||^2": found.gradient,
         "F(x_0) - F*": found.gap,
     }
@@ -88,6 +112,7 @@ Exit status: 0, 2 bad input.""",
 @with_options("Data", "Problem", "Network", "steps", "seed", "format", "quiet")
 def parameters_command(
     epsilon: Epsilon = 0.01,
+    variance: Variance = None,
     *,
     given: dict[str, Any],
 ) -> int:
@@ -96,21 +121,25 @@ def parameters_command(
     options, problem, network = _experiment(given)
     assert options.steps is not None
     with console.waiting("computing", options.quiet):
-        theory.check_static(network)
-        known = theory.constants(problem)
+        known = theory.constants(problem, variance=variance)
         # `corollary` warns where T is too small; `gt_hsgd_parameters` would say it again.
         chosen = theory.parameters(known.smoothness, network.n, options.steps)
     needed = theory.complexity(known, network.n, network.lam, epsilon)
+    most = theory.largest_step_size(known.smoothness, network.n, network.lam)
+    limit = math.nan  # without a promise, `corollary` says so
+    if chosen.alpha < most:
+        limit = theory.steady_state(known.variance, network.n, network.lam, chosen.beta)
     rows = {
         "alpha": chosen.alpha,
         "beta": chosen.beta,
         "b_0": chosen.initial_batch,
-        "largest alpha of Theorem 1": theory.largest_step_size(known.smoothness, network.n, network.lam),
+        "largest alpha of Theorem 1": most,
+        f"variance {known.basis}": known.variance,
         "T": options.steps,
         "gradients a node, b_0 + 2 (T - 1)": theory.gradients_for(network.n, options.steps),
         "T from which Corollary 1 holds": theory.least_steps(network.n, network.lam),
         **{f"bound: {name}": v for name, v in theory.corollary(known, network.n, network.lam, options.steps).items()},
-        "steady-state error": theory.steady_state(known.variance, network.n, network.lam, chosen.beta),
+        "steady-state error": limit,
         f"H_opt for epsilon = {epsilon:g}": needed.optimal,
         f"H_net for epsilon = {epsilon:g}": needed.network,
         f"queries a node for epsilon = {epsilon:g}": needed.queries,
@@ -140,6 +169,7 @@ def bound_command(
     initial_batch: Annotated[
         int | None, typer.Option("--initial-batch", metavar="<int>", min=1, help="b_0. \\[default: Corollary 1's]")
     ] = None,
+    variance: Variance = None,
     seeds: Annotated[
         int, typer.Option("--seeds", metavar="<int>", min=1, help="Runs that the gap is averaged over.")
     ] = 5,
@@ -150,11 +180,10 @@ def bound_command(
     options, problem, network = _experiment(given)
     assert options.steps is not None
     out = folder(options)
-    theory.check_static(network)
     if alpha is not None:  # before any long computation
         theory.check_step_size(alpha, theory.smoothness_of(problem), network.n, network.lam)
     with console.waiting("computing the constants", options.quiet):
-        known = theory.constants(problem)
+        known = theory.constants(problem, variance=variance)
     found = theory.measured.measure(
         problem,
         network,
@@ -180,7 +209,8 @@ def bound_command(
         used, largest = found.parameters, found.curve.iloc[-1][list(theory.TERMS)].astype(float).idxmax()
         console.say(
             f"alpha {used.alpha:.3g}, beta {used.beta:.3g}, b_0 {used.initial_batch}, T {options.steps:,}, "
-            f"lambda {found.lam:.3g}: {largest} is the largest term; the bound is {found.looseness:.3g} times the gap; "
+            f"lambda {found.lam:.3g}, variance {found.constants.variance:.3g} {known.basis}: {largest} is the largest "
+            f"term; the {'bound' if known.bounded else 'sum'} is {found.looseness:.3g} times the gap; "
             + (f"written to {out}" if out else "nothing was written: add --out DIR for the figure")
         )
     return 0
@@ -191,6 +221,7 @@ def bound_command(
     epilog="""[bold]Examples[/bold]
 peerdescent theory table1
 peerdescent theory table1 --nodes 100 --lam 0.9 --epsilon 1e-3
+peerdescent theory table1 --exponents b=3,h=4
 
 Exit status: 0, 2 bad input.""",
 )
@@ -198,12 +229,16 @@ Exit status: 0, 2 bad input.""",
 def table1_command(
     lam: Lam = 0.75,
     epsilon: Epsilon = 0.001,
-    exponent: Annotated[float, typer.Option("--exponent", help="Of 1 - lambda, where a paper does not give it.")] = 2.0,
+    exponents: Exponents = "b=2,c=2,d=2,h=2",
     *,
     given: dict[str, Any],
 ) -> int:
     """The oracle complexities of Table 1, without constants, for given n, lambda and epsilon."""
     options = experiment.settle({}, given)
     assert options.nodes is not None
-    console.result(options.format, theory.table1(options.nodes, lam, epsilon, exponent), console.plain)
+    try:
+        powers = {name: float(value) for name, value in (each.split("=") for each in exponents.split(","))}
+    except ValueError:
+        raise ValueError(f"exponents = {exponents!r}: give numbers by name, as in b=2,c=2,d=2,h=2") from None
+    console.result(options.format, theory.table1(options.nodes, lam, epsilon, powers), console.plain)
     return 0

@@ -154,6 +154,12 @@ def model_of(problem: Problem) -> LinearModel | None:
     return model if isinstance(model, LinearModel) else None
 
 
+def scale_of(problem: Problem) -> float:
+    """The scale of the loss of a linear model, 1 if it has none."""
+    scale = problem.data.numbers.scale
+    return float(scale[0]) if len(scale) else 1.0
+
+
 def rows_of(problem: Problem) -> Iterator[Any]:
     """The rows (m_i, p) of each node in turn, times their labels if those are signs; dense or SciPy sparse."""
     held, model = problem.data, model_of(problem)

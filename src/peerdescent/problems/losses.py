@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,6 +21,8 @@ class Loss:
     """The kinds of labels that it is for: "binary", "classes" or "real"."""
     signed: ClassVar[bool] = False
     """Whether it depends on the product of prediction and target alone, a label of -1 or +1; z is then that product."""
+    steepest: ClassVar[float] = math.inf
+    """A bound for the norm of its derivative, with a scale of 1."""
 
     def value(self, z: jax.Array, target: Any = None, scale: Any = None) -> jax.Array:
         """The loss of each row (m,)."""
@@ -33,12 +36,16 @@ class Loss:
         """A bound for the norm of its second derivative."""
         raise NotImplementedError
 
+    def steepness(self, scale: float = 1.0) -> float:
+        """A bound for the norm of its derivative; infinite if there is none."""
+        return self.steepest
+
 
 @dataclass(frozen=True)
 class Logistic(Loss):
     """log(1 + exp(-z)) of margins z."""
 
-    labels, signed = ("binary",), True
+    labels, signed, steepest = ("binary",), True, 1.0
 
     def value(self, z: jax.Array, target: Any = None, scale: Any = None) -> jax.Array:
         """log(1 + exp(-z))."""
@@ -57,7 +64,7 @@ class Logistic(Loss):
 class SmoothHinge(Loss):
     """s h((1 - z) / s) of margins z, with the scale s and h(u) = 0 below 0, u^2 / 2 up to 1, and u - 1/2 above."""
 
-    labels, signed = ("binary",), True
+    labels, signed, steepest = ("binary",), True, 1.0
 
     def value(self, z: jax.Array, target: Any = None, scale: Any = None) -> jax.Array:
         """(u - c / 2) c s, with u = (1 - z) / s and c = u cut off at 0 and 1."""
@@ -78,7 +85,7 @@ class SmoothHinge(Loss):
 class Softmax(Loss):
     """log sum_c exp(z_c) - z_y: the cross-entropy of scores z for classes, of which y is the right one."""
 
-    labels = ("classes",)
+    labels, steepest = ("classes",), math.sqrt(2)
 
     def value(self, z: jax.Array, target: Any = None, scale: Any = None) -> jax.Array:
         """The score of the right class, as far as it is below the (soft) maximum."""
@@ -114,6 +121,10 @@ class Residual(Loss):
         """The largest |h''|, which is h''(0) for all of these."""
         return 1.0
 
+    def steepness(self, scale: float = 1.0) -> float:
+        """s times the largest |h'|."""
+        return scale * self.steepest
+
     def h(self, u: jax.Array) -> jax.Array:
         """u^2 / 2."""
         return u * u / 2
@@ -126,6 +137,8 @@ class Residual(Loss):
 @dataclass(frozen=True)
 class Huber(Residual):
     """h(u) = u^2 / 2 up to |u| = 1, and |u| - 1/2 beyond: convex, and its slope is bounded."""
+
+    steepest = 1.0
 
     def h(self, u: jax.Array) -> jax.Array:
         """(|u| - c / 2) c, with c = |u| cut off at 1."""
@@ -141,6 +154,8 @@ class Huber(Residual):
 class Welsch(Residual):
     """h(u) = 1 - exp(-u^2 / 2): non-convex, and bounded by 1."""
 
+    steepest = math.exp(-0.5)
+
     def h(self, u: jax.Array) -> jax.Array:
         """1 - exp(-u^2 / 2)."""
         return -jnp.expm1(-u * u / 2)
@@ -153,6 +168,8 @@ class Welsch(Residual):
 @dataclass(frozen=True)
 class GemanMcClure(Residual):
     """h(u) = u^2 / (2 (1 + u^2)): non-convex, and bounded by 1/2."""
+
+    steepest = 9 / (16 * math.sqrt(3))
 
     def h(self, u: jax.Array) -> jax.Array:
         """u^2 / (2 (1 + u^2))."""

@@ -1,4 +1,4 @@
-"""The variance of sample gradients at a point: computed over all samples, or estimated from some."""
+"""The variance of sample gradients: at a point, over all samples or some of them, and a bound for all points."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from jax import lax
 from peerdescent.errors import whole
 from peerdescent.keys import node_keys
 from peerdescent.problems.finite_sum import FiniteSum
+from peerdescent.problems.linear_models import model_of, rows_of, scale_of
 from peerdescent.problems.problem import Oracle, Problem, cast
 
 SAMPLES = 10_000
@@ -45,6 +46,32 @@ def variances(problem: Problem, x: Any, samples: int | None = None, seed: int = 
     with jax.enable_x64(True):
         found = _variances(problem.oracle, count, jnp.asarray(x, float), jnp.uint32(seed), cast(problem.data, float))
         return np.asarray(found[0]), np.asarray(found[1])
+
+
+def loss_gradients(problem: Problem) -> np.ndarray | None:
+    """A bound for all x on the mean squared norm of a node's sample gradients of the loss, s^2 mean_j ||theta_ij||^2.
+
+    The gradient of a row's loss is the row times a slope, of norm s at most. The regulariser's gradient is the same for
+    all rows and nodes. So the bound is one on the variance of a node's sample gradients, too, and its mean over nodes
+    one on the mean over nodes of ||grad f_i(x) - grad F(x)||^2.
+
+    Args:
+        problem: The problem.
+
+    Returns:
+        The bounds (n,). None if there are none: for other problems than linear models, and for losses whose slope has
+        no bound, such as least squares.
+
+    >>> import peerdescent as peer
+    >>> data = peer.datasets.load("digits")  # with rows of norm 1
+    >>> loss_gradients(peer.problems.logistic(data.partition(3))).round(6).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    model = model_of(problem)
+    steepness = model.loss.steepness(scale_of(problem)) if model else np.inf
+    if steepness == np.inf:
+        return None
+    return np.array([steepness**2 * (rows * rows).sum() / rows.shape[0] for rows in rows_of(problem)])
 
 
 @partial(jax.jit, static_argnums=(0, 1))

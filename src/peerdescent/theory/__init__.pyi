@@ -1,7 +1,9 @@
 from . import measured as measured
 from .assumptions import Constants as Constants
-from .assumptions import check_static as check_static
+from .assumptions import check_network as check_network
 from .assumptions import constants as constants
+from .assumptions import heterogeneity as heterogeneity
+from .assumptions import heterogeneity_bound as heterogeneity_bound
 from .assumptions import smoothness_of as smoothness_of
 from .assumptions import visiting as visiting
 from .rates import Complexity as Complexity

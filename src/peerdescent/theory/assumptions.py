@@ -12,10 +12,13 @@ from scipy.sparse.linalg import svds
 
 from peerdescent.errors import require, whole
 from peerdescent.networks.network import Network
-from peerdescent.problems.linear_models import model_of, rows_of
+from peerdescent.problems.linear_models import model_of, rows_of, scale_of
 from peerdescent.problems.minimise import optimum
 from peerdescent.problems.problem import Problem
+from peerdescent.problems.quadratics import Quadratic
 from peerdescent.problems.regularisers import CURVATURES
+from peerdescent.problems.streams import Stream
+from peerdescent.problems.variance import loss_gradients
 from peerdescent.problems.variance import variances as variances_at
 from peerdescent.runs.checks import starting_point
 
@@ -40,12 +43,20 @@ class Constants(NamedTuple):
     """Half the width of the 95 % confidence interval of `variance`; 0 if that is exact."""
     uncertainties: tuple[float, ...] = ()
     """The same for `variances`."""
+    bounded: bool = True
+    """Whether the variances hold at all x. Otherwise they are those at x_0 and other points, and no bound."""
+
+    @property
+    def basis(self) -> str:
+        """Where the variances hold, in words."""
+        return "for all x" if self.bounded else "estimated at the start, no bound"
 
 
 def constants(
     problem: Problem,
     x0: Any = None,
     *,
+    variance: float | str | None = None,
     points: Sequence[Any] = (),
     samples: int | None = None,
     smoothness: float | None = None,
@@ -59,16 +70,20 @@ def constants(
       of the loss of a row: 1/4 for logistic and 1/2 for softmax regression, 1 for least squares and robust losses,
       1 / smoothing for an SVM. For a stream it follows from the fourth moments of its Gaussian regressors. For other
       losses it is unknown: pass it as `smoothness`.
-    - nu_i^2 is known for quadratics. For other problems it is the largest value of E||g_i(x, xi) - grad f_i(x)||^2 over
-      x_0 and `points`, computed over all samples of a finite sum, or estimated from `samples` draws per node, with a
-      confidence interval. Assumption 1 needs a bound at all x that a run visits: pass points that it visited.
+    - nu_i^2 is by `variance`. "everywhere" is a bound for all x, as Assumption 1 asks: exact for quadratics, and
+      s^2 mean_j ||theta_ij||^2 for linear models whose loss has slopes of norm s at most: s^2 is 1 for logistic
+      regression and SVM, 2 for softmax regression. Least squares, streams and losses of your own have no such bound.
+      "start" is the largest value of E||g_i(x, xi) - grad f_i(x)||^2 over x_0 and `points`, no bound, computed over all
+      samples of a finite sum, or estimated from `samples` draws per node, with a confidence interval. A number is a
+      bound that you know.
     - F* is the smallest value that `problems.optimum` finds in `starts` searches.
 
     Args:
         problem: The problem.
         x0: The starting point, (p,), or (n, p) with equal rows; by default the problem's, else zeros.
-        points: More points (p,) at which the variance is computed.
-        samples: How many samples to draw per node for the variance. None for all samples of a finite sum, else 10,000.
+        variance: "everywhere", "start" or a number; by default "everywhere" where there is a bound, else "start".
+        points: More points (p,) at which "start" computes the variance.
+        samples: How many samples "start" draws per node. None for all samples of a finite sum, else 10,000.
         smoothness: L; by default `smoothness_of(problem)`.
         starts: The number of searches for F*.
         seed: For the samples and the random starting points of the searches.
@@ -81,7 +96,20 @@ def constants(
     >>> found = constants(peer.problems.quadratic(np.stack([np.eye(2), 3 * np.eye(2)]), noise=2.0), [1.0, 1.0])
     >>> found.smoothness, found.variance, found.gradient, round(found.gap, 9)
     (3.0, 4.0, 20.0, 2.0)
+    >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(20))
+    >>> round(constants(problem).variance, 3), round(constants(problem, variance="start").variance, 3)
+    (1.0, 0.242)
     """
+    bounds = loss_gradients(problem) if problem.variance is None else problem.variance
+    if variance is None:
+        variance = "start" if bounds is None else "everywhere"
+    known: Any = {"start": 0.0, "everywhere": bounds}.get(str(variance), variance)
+    require(
+        isinstance(known, np.ndarray) or (isinstance(known, int | float) and 0 <= known < math.inf),
+        f"variance = {variance!r}: must be 'start', a number of at least 0, or 'everywhere' where a bound for all x is "
+        f"known, and {problem.name} has {'none' if bounds is None else 'one'}",
+    )
+    each = np.broadcast_to(known, problem.nodes)
     if smoothness is not None:
         require(0 < smoothness < math.inf, f"smoothness = {smoothness}: must be positive and finite")
     for point in points:
@@ -91,15 +119,18 @@ def constants(
     require(bool((start == start[0]).all()), "x0 differs between nodes: the paper starts all of them at one point")
     found = Constants(
         smoothness=smoothness_of(problem) if smoothness is None else float(smoothness),
-        variance=0.0,
+        variance=float(each.mean()),
         gradient=float((problem.exact(start[0])[1] ** 2).sum()),
         gap=problem.loss(start[0]) - optimum(problem, starts, seed).value,
+        variances=tuple(each.tolist()),
+        uncertainties=(0.0,) * problem.nodes,
+        bounded=variance != "start" or problem.variance is not None,
     )
     require(
         math.isfinite(found.gap),
         f"{problem.name} has no smallest value, which Assumption 2 asks for: give a problem that is bounded below",
     )
-    return visiting(found, problem, [start[0], *points], samples, seed)
+    return visiting(found, problem, [start[0], *points], samples, seed) if variance == "start" else found
 
 
 def visiting(
@@ -134,6 +165,35 @@ def visiting(
     )
 
 
+def heterogeneity(problem: Problem, x: Any = None) -> float:
+    """zeta^2, the mean over nodes of ||grad f_i(x) - grad F(x)||^2, at a point x (p,), by default x_0.
+
+    >>> import peerdescent as peer
+    >>> digits = peer.datasets.load("digits")
+    >>> uniform, skewed = (peer.problems.logistic(digits.partition(20, by)) for by in ("uniform", "label"))
+    >>> round(heterogeneity(uniform), 3), round(heterogeneity(skewed), 3)
+    (0.003, 0.17)
+    """
+    grads = problem.exact(starting_point(x, problem, np.dtype("float64"))[0])[1]
+    return float(((grads - grads.mean(axis=0)) ** 2).sum()) / problem.nodes
+
+
+def heterogeneity_bound(problem: Problem) -> float:
+    """A bound on zeta^2 for all x, which DSGD's rate in Table 1 assumes; infinite where none is known.
+
+    It is known for linear models whose loss has bounded slopes, as the variance of `constants` is. For `streaming`, and
+    for quadratics with one matrix, zeta^2 is the same at all x.
+
+    >>> import peerdescent as peer
+    >>> heterogeneity_bound(peer.problems.quadratic(np.ones((2, 1, 1)), [[1.0], [5.0]]))
+    4.0
+    """
+    oracle, bounds = problem.oracle, loss_gradients(problem)
+    if isinstance(oracle, Stream) or (isinstance(oracle, Quadratic) and not np.ptp(problem.data.matrix, axis=0).any()):
+        return heterogeneity(problem)
+    return math.inf if bounds is None else float(bounds.mean())
+
+
 def smoothness_of(problem: Problem) -> float:
     """L of Assumption 1; a ValueError if it is not known for the problem."""
     if problem.smoothness is not None:
@@ -142,8 +202,7 @@ def smoothness_of(problem: Problem) -> float:
     if model is None or model.regulariser not in CURVATURES:
         text = f"nobody knows the smoothness of {problem.name}"
         raise ValueError(f"{text}: give it, as in constants(problem, smoothness=10.0)")
-    numbers = problem.data.numbers
-    curvature = model.loss.curvature(*(float(each[0]) for each in numbers[1:] if len(each)))
+    curvature = model.loss.curvature(scale_of(problem))
     # The mean of ||theta||^2 theta theta' is A'A, where the rows of A are ||theta|| theta / sqrt(m).
     largest = 0.0
     for rows in rows_of(problem):
@@ -156,13 +215,19 @@ def smoothness_of(problem: Problem) -> float:
             gram = gram.toarray() if sparse.issparse(gram) else gram
             found = float(np.linalg.eigvalsh(gram)[-1])
         largest = max(largest, found)
-    return math.sqrt(largest) * curvature + CURVATURES[model.regulariser] * float(numbers.strength[0])
+    return math.sqrt(largest) * curvature + CURVATURES[model.regulariser] * float(problem.data.numbers.strength[0])
 
 
-def check_static(network: Network) -> None:
-    """Refuse networks that change with t."""
-    static = network.period == 1
-    require(static, f"{network.name} changes with t, and the paper's W does not: give a network that stays")
+def check_network(network: Network) -> None:
+    """Refuse a network outside Assumption 3: W is known, doubly stochastic, and the same at every step."""
+    reason = "has push-pull weights" if network.pushed is not None else "changes with t"
+    if network.faults:
+        reason = f"has {' and '.join(map(str, network.faults))}"
+    require(
+        network.is_known and network.period == 1,
+        f"{network.name} {reason}; the theory is for a W that is known, doubly stochastic and the same at every step: "
+        "give a static network without faults and push-pull weights",
+    )
 
 
 def check_sizes(nodes: int, lam: float) -> int:

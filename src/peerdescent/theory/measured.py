@@ -39,6 +39,11 @@ class Measured(NamedTuple):
     over seeds, with the smallest (`least`) and the largest (`most`)."""
 
     @property
+    def total(self) -> str:
+        """What the sum of the terms is."""
+        return "bound" if self.constants.bounded else f"sum, {self.constants.basis}"
+
+    @property
     def looseness(self) -> float:
         """The ratio of the bound to the measured gap, at the end."""
         last = self.curve.iloc[-1]
@@ -49,6 +54,7 @@ class Measured(NamedTuple):
         """The terms at the end: value, share of the bound, and ratio to the measured gap."""
         last = self.curve.iloc[-1]
         rows = [(name, last[name]) for name in (*theorem.TERMS, "bound", "measured")]
+        rows[-2] = self.total, last["bound"]
         found = pd.DataFrame(rows, columns=["term", "value"])
         return found.assign(share=found["value"] / last["bound"], by_measured=found["value"] / last["measured"])
 
@@ -74,14 +80,14 @@ def measure(
 
     Args:
         problem: The problem.
-        network: A static network, with as many nodes as the problem.
+        network: A static network without faults, with as many nodes as the problem.
         steps: The length of a run, and the largest T; at least 2.
         alpha: The step size. By default the smaller of Corollary 1's and 99 % of the largest that Theorem 1 allows.
         initial_batch: The minibatch size b_0 at t = 0; by default Corollary 1's.
         seeds: The number of runs.
         seed: The seed of the first run; the others have the seeds that follow.
-        constants: The constants in the bound; by default those of the problem. If they have `variances`, the bound uses
-            the largest of these and of the variances at the ends of the runs.
+        constants: The constants in the bound; by default those of the problem. If their variances are no bound, the
+            largest of these and of the variances at the ends of the runs is used.
         precision: As for `run`.
         progress: As for `run`.
         out: A folder for the runs. Unfinished runs there are continued.
@@ -96,7 +102,7 @@ def measure(
     True
     """
     steps, seeds = whole("steps", steps, least=2), whole("seeds", seeds, least=1)
-    assumptions.check_static(network)
+    assumptions.check_network(network)
     known, lam, n = constants or assumptions.constants(problem), network.lam, network.n
     most, usual = theorem.largest_step_size(known.smoothness, n, lam), theorem.parameters(known.smoothness, n, steps)
     if alpha is None:
@@ -118,7 +124,7 @@ def measure(
             f"alpha = {alpha:g} diverged, which Theorem 1 rules out: L = {known.smoothness:g} is too small",
         )
         traces.append(trace)
-    if constants is None or constants.variances:
+    if not known.bounded:
         known = assumptions.visiting(known, problem, [trace.x_mean for trace in traces])
     lengths = np.array([step for step in record if step >= 2])
     gaps = np.stack([running_gap(trace.table)[-len(lengths) :] for trace in traces])

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from peerdescent.errors import require, whole
 from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem
-from peerdescent.theory.assumptions import Constants, check_sizes, check_static, smoothness_of
+from peerdescent.theory.assumptions import Constants, check_network, check_sizes, smoothness_of
 
 
 def largest_step_size(smoothness: float, nodes: int, lam: float) -> float:
@@ -59,9 +59,20 @@ TERMS = ("optimality", "noise", "start noise", "network start", "network start n
 
 
 def bound(
-    constants: Constants, nodes: int, lam: float, alpha: float, steps: int, initial_batch: int = 1
+    constants: Constants,
+    nodes: int,
+    lam: float,
+    alpha: float,
+    steps: int,
+    initial_batch: int = 1,
+    *,
+    beta: float | None = None,
 ) -> dict[str, float]:
-    """Theorem 1's bound on E||grad F(x~_T)||^2, term by term, with the weight beta of the theorem.
+    """Theorem 1's bound on E||grad F(x~_T)||^2, term by term; or its proof's, for another weight beta.
+
+    The theorem has beta = 48 L^2 alpha^2 / n. Its proof, up to the bound on Phi_T, holds for any larger beta below 1.
+    There the last two terms have 64 l^4 (7 beta/(1-l^2) + 1) for 96 l^2, and 64 l^4 (14 beta/(1-l^2) + 3) for 256 l^2:
+    no more than the theorem's where beta <= (1-l^2)/(14 l^2), as for the theorem's beta, and more for a larger one.
 
     Args:
         constants: The constants of the problem.
@@ -70,6 +81,7 @@ def bound(
         alpha: The step size, below `largest_step_size`.
         steps: T, at least 2.
         initial_batch: The minibatch size b_0 at t = 0.
+        beta: The weight, from 48 L^2 alpha^2 / n to below 1; by default the theorem's.
 
     Returns:
         The six terms by name, in the order of `TERMS`; the bound is their sum.
@@ -80,14 +92,19 @@ def bound(
     """
     nodes, steps, b0 = check_sizes(nodes, lam), whole("steps", steps, least=2), whole("initial_batch", initial_batch, 1)
     check_step_size(alpha, constants.smoothness, nodes, lam)
-    beta, noise, gap = weight(alpha, constants.smoothness, nodes), constants.variance, (1 - lam**2) ** 3
+    least, noise, gap = weight(alpha, constants.smoothness, nodes), constants.variance, (1 - lam**2) ** 3
+    first, later = 96 * lam**2, 256 * lam**2
+    if beta is not None:
+        require(least <= beta < 1, f"beta = {beta:g}: must be at least 48 L^2 alpha^2 / n = {least:g}, and below 1")
+        first, later = (64 * lam**4 * (k * beta / (1 - lam**2) + more) for k, more in ((7, 1), (14, 3)))
+    beta = least if beta is None else beta
     values = (
         4 * constants.gap / (alpha * steps),
         8 * beta * noise / nodes,
         4 * noise / (beta * b0 * nodes * steps),
         64 * lam**4 * constants.gradient / (gap * nodes * steps),
-        96 * lam**2 * noise / (gap * b0 * steps),
-        256 * lam**2 * beta**2 * noise / gap,
+        first * noise / (gap * b0 * steps),
+        later * beta**2 * noise / gap,
     )
     return dict(zip(TERMS, values, strict=True))
 
@@ -99,12 +116,14 @@ def steady_state(variance: float, nodes: int, lam: float, beta: float) -> float:
         variance: nu^2, the mean over nodes.
         nodes: The number of nodes n.
         lam: lambda of the network.
-        beta: The weight.
+        beta: The weight, positive and below that of the largest step size of Theorem 1.
 
     Returns:
         The limit.
     """
     nodes = check_sizes(nodes, lam)
+    most = weight(largest_step_size(1.0, nodes, lam), 1.0, nodes)
+    require(0 < beta < most, f"beta = {beta:g}: must be positive, and below {most:g} for Theorem 1 to hold")
     return 8 * beta * variance / nodes + 256 * lam**2 * beta**2 * variance / (1 - lam**2) ** 3
 
 
@@ -209,7 +228,7 @@ def gt_hsgd_parameters(
         problem.nodes == network.n,
         f"the problem has {problem.nodes} nodes and the network {network.n}: give those of one experiment",
     )
-    check_static(network)
+    check_network(network)
     found = parameters(smoothness_of(problem) if smoothness is None else smoothness, network.n, steps)
     _warn_below(steps, network.n, network.lam, network.name, "these parameters come")
     return found
