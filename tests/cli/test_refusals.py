@@ -134,6 +134,24 @@ BAD = {
     "reproduce figur1": "unknown study 'figur1': did you mean 'figure1'?",
     "reproduce lambda --format xml": "unknown format 'xml'",
     "reproduce figure1 --scale large": "unknown scale 'large'",
+    **{
+        f"reproduce {study} {flag}": f"{flag} has no meaning with {study}"
+        for flag, wrong in {
+            "--nodes 8": "lambda table2 speedup topology",
+            "--strength 0.1": "lambda table1 table2 speedup topology",
+            "--lam 0.5": "lambda table2 figure1 figure2 heterogeneity speedup topology",
+            "--epsilon 0.5": "lambda table2 figure1 figure2 heterogeneity speedup topology",
+            "--exponents b=3": "lambda table2 figure1 figure2 heterogeneity speedup topology",
+            "--spread 0.5": "lambda table1 table2 figure1 figure2 heterogeneity topology",
+            "--data a9a": "lambda table1 table2 speedup topology",
+            "--data-dir /tmp": "lambda table1 speedup topology",
+            "--tuning 0.5": "lambda table1 table2 speedup topology",
+            "--finalists 2": "lambda table1 table2 speedup topology",
+            "--scale tiny": "lambda table1 table2",
+            "--out /tmp/none": "lambda table1 table2",
+        }.items()
+        for study in wrong.split()
+    },
     "theory nothing": "nothing",
     "theory table1 --lam 1": "--lam 1.0: must lie in [0, 1)",
     "theory parameters --epsilon 0": "--epsilon 0: must be positive",
@@ -350,7 +368,7 @@ def commands():
 
 
 NUMBERS = {name for name, kind in KINDS.items() if kind in (int, float)} - {"precision", "target", "index", "groups"}
-NUMBERS |= {"finalists", "seeds", "lam", "epsilon", "exponent", "alpha", "initial_batch"}
+NUMBERS |= {"finalists", "seeds", "lam", "epsilon", "alpha", "initial_batch"}
 WRONG = [
     ([*words, option.opts[-1]]) for words, command in commands() for option in command.params if option.name in NUMBERS
 ]

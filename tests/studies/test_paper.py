@@ -115,6 +115,21 @@ def test_the_tuning_may_be_as_long_as_the_runs(tmp_path, monkeypatch):
         paper.figure1("digits", "quick", tmp_path, tuning=101)
 
 
+@pytest.mark.parametrize("what", ["figure1", "figure2", "heterogeneity"])
+def test_the_figures_take_n_and_r(what, tmp_path, monkeypatch):
+    asked = []
+
+    def tune(method, problem, network, **_):
+        asked.append((problem.nodes, network.n, problem.about["strength"]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(paper, "tune", tune)
+    for more in ([], ["--nodes", "8", "--strength", "0.01"]):
+        with pytest.raises(SystemExit):
+            main(["reproduce", what, "--data", "digits", "--out", str(tmp_path), "--quiet", *more])
+    assert asked == [(20, 20, 1e-4), (8, 8, 0.01)]
+
+
 def test_a_heat_map_has_the_step_size_and_the_first_other_parameter_that_varies():
     table = pd.DataFrame({"eta": [1.0, 2.0], "alpha": [0.5, 0.25], "kappa": [0.1, 0.1], "batch": [1, 1]})
     assert paper._axes("d-pd-sgd", table) == ("eta", "alpha")

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from peerdescent import experiment, studies, theory
+from peerdescent import experiment, studies
 from peerdescent.cli import completion, console
 from peerdescent.cli.options import with_options
-from peerdescent.cli.theory import Epsilon, Lam
+from peerdescent.cli.theory import Epsilon, Exponents, Lam, table1_command
 from peerdescent.cli.tuning import Finalists
+from peerdescent.errors import require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +23,23 @@ Study = Literal[
     "lambda", "table1", "table2", "figure1", "figure2", "heterogeneity", "speedup", "topology", "faults", "clock",
     "zoo", "compression", "local", "heavy-tails", "composite", "all",
 ]  # fmt: skip
+
+FIGURES = ("figure1", "figure2", "heterogeneity")
+TUNED = (*FIGURES, "faults", "clock", "zoo", "compression", "local", "composite")
+MEASURED = (*TUNED, "speedup", "topology", "heavy-tails")
+FLAGS = {
+    "data": TUNED,
+    "data_dir": ("table2", *TUNED),
+    "scale": MEASURED,
+    "tuning": TUNED,
+    "finalists": TUNED,
+    "spread": ("speedup",),
+    "nodes": ("table1", *FIGURES),
+    "strength": FIGURES,
+    **dict.fromkeys(("lam", "epsilon", "exponents"), ("table1",)),
+    "out": MEASURED,
+}
+"""The studies that a flag belongs to, besides `all`; those left out belong to every study."""
 
 app = typer.Typer()
 
@@ -47,14 +65,16 @@ peerdescent reproduce composite --data a9a                       # with an l1 te
 Scales: quick tunes on the medium grid (figure1 on a9a: some minutes on two cores), full on the paper's, tiny is a \
 test; speedup and topology have more seeds and longer runs in full. `all` is the paper's, with heterogeneity.
 
---nodes, --lam and --epsilon are for table1. The same command goes on with what is missing. \
+--lam, --epsilon and --exponents are for table1, --nodes also for the figures and heterogeneity, which take \
+--strength (R), too. A flag that a study has no use for is refused. The same command goes on with what is missing. \
 kdd98 and miniboone come from OpenML, once; without a network use \
 --data synthetic-75000x477 and synthetic-100000x50.
 
 Exit status: 0, 2 bad input, 130 interrupted by Ctrl-C (what is finished is saved).""",
 )
-@with_options("data_dir", "nodes", "format", "quiet")
+@with_options("data_dir", "nodes", "strength", "format", "quiet")
 def reproduce_command(
+    context: typer.Context,
     study: Annotated[Study, typer.Argument(metavar="STUDY", show_default=False)],
     data: Annotated[
         str, typer.Option("--data", help="A set of the paper's, or any other.", autocompletion=completion.data)
@@ -67,6 +87,7 @@ def reproduce_command(
     spread: Annotated[float, typer.Option("--spread", help="How much nodes differ, for speedup.")] = 0.0,
     lam: Lam = 0.75,
     epsilon: Epsilon = 0.001,
+    exponents: Exponents = "b=2,c=2,d=2,h=2",
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder. \\[default: runs/NAME-DATA or runs/NAME]")
     ] = None,
@@ -76,8 +97,14 @@ def reproduce_command(
     """Reproduce a table or figure of the paper, or go beyond it."""
     import pandas as pd
 
+    for flag, those in FLAGS.items():
+        is_given = getattr(context.get_parameter_source(flag), "name", "") == "COMMANDLINE"
+        require(
+            study in (*those, "all") or not is_given,
+            f"--{flag.replace('_', '-')} {context.params[flag]} has no meaning with {study}: leave it out; it is for "
+            f"{', '.join(those)}",
+        )
     options = experiment.settle({}, given)
-    assert options.nodes is not None
     common: dict[str, Any] = {
         "scale": scale,
         "progress": False if options.quiet else None,
@@ -90,7 +117,7 @@ def reproduce_command(
     if study in ("lambda", "all"):
         show(studies.paper.lambdas())
     if study in ("table1", "all"):
-        show(theory.table1(options.nodes, lam, epsilon))
+        table1_command(lam=lam, epsilon=epsilon, exponents=exponents, nodes=options.nodes, format=options.format)
     if study in ("table2", "all"):
         show(studies.paper.table2(options.data_dir))
     measured: dict[str, Callable[..., Any]] = {
@@ -110,6 +137,8 @@ def reproduce_command(
     elif study in ("figure1", "figure2", "heterogeneity", "faults", "clock", "zoo"):
         jobs = [(study, data, out)]
     how = {"tuning": tuning, "finalists": finalists, "data_dir": options.data_dir, **common}
+    if study in (*FIGURES, "all"):
+        how |= {"nodes": options.nodes, "strength": options.strength}
     purposes: dict[str, Callable[[], dict[str, Any]]] = {
         "compression": lambda: studies.zoo.compression(data, out=out, **how),
         "local": lambda: studies.zoo.local(data, out=out, **how),

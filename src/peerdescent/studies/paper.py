@@ -134,6 +134,10 @@ class How(TypedDict, total=False):
     finalists: int
     """How many of the best of a tuning are compared over five more seeds; with 1, the default, one seed decides."""
     data_dir: str | Path | None
+    nodes: int
+    """n; by default the paper's 20."""
+    strength: float | None
+    """R; by default the paper's 1e-4."""
     progress: Any
     note: Callable[[str], None]
     """Called with a line about each part of the work."""
@@ -204,6 +208,8 @@ def begin(
     tuning: float | None = None,
     finalists: int = 1,
     data_dir: str | Path | None = None,
+    nodes: int = NODES,
+    strength: float | None = None,
     progress: Any = None,
     note: Callable[[str], None] = _silent,
 ) -> Work:
@@ -217,7 +223,12 @@ def begin(
     folder = Path(out) if out is not None else Path("runs") / f"{what}-{Path(data).name}"
     claim(folder)
     options = Options(
-        data=data, data_dir=Path(data_dir) if data_dir else None, rows=_rows(data), nodes=NODES, data_seed=0
+        data=data,
+        data_dir=Path(data_dir) if data_dir else None,
+        rows=_rows(data),
+        strength=strength,
+        nodes=nodes,
+        data_seed=0,
     )
     return Work(what, options, size, folder, progress, note)
 
