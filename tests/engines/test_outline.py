@@ -166,7 +166,7 @@ def test_another_form_of_a_state_made_by_hand():
 
 
 def test_a_state_without_x_is_refused():
-    with pytest.raises(ValueError, match="custom: its state is a tuple without x"):
+    with pytest.raises(ValueError, match="custom has a tuple without x as its state"):
         peer.run(peer.Method(lambda x, net: (x,), lambda s, net: s), small_logistic(), RING, steps=2)
 
 

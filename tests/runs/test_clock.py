@@ -13,6 +13,7 @@ import pytest
 
 import peerdescent as peer
 from peerdescent.cli.main import main
+from peerdescent.methods.contract import State
 from peerdescent.networks.rounds import EVER
 from peerdescent.runs.clocks import CLOCKS, read
 from peerdescent.runs.hand import PURPOSE
@@ -250,10 +251,10 @@ def test_exact_gradients_take_as_long_as_a_node_has_samples():
 
 def test_rounds_in_an_every_and_gradients_after_a_round():
     def step(state, net):
-        x = net.every(3, lambda: net.mix(state[0]), lambda: state[0])
-        return (x - net.grad(x, net.sample(2)),)
+        x = net.every(3, lambda: net.mix(state.x), lambda: state.x)
+        return state._replace(x=x - net.grad(x, net.sample(2)))
 
-    method = peer.Method(lambda x, net: (x,), step, "local")
+    method = peer.Method(lambda x, net: State(x, (), ()), step, "local")
     # one round of 1 s in iterations 3 and 6, and gradients of 2 s in all but iteration 0
     assert times(method, PAIR, range(1, 9), compute=1, latency=1) == [0, 2, 4, 7, 9, 11, 14, 16]
     assert times(method, PAIR, range(1, 9), compute=1, latency=1, overlap=True) == [0, 2, 4, 6, 8, 10, 12, 14]

@@ -457,10 +457,6 @@ def _outline(method: Method, code: str) -> Outline:
     try:
         start, first = recorded(method.init, Leaf(0))
         leaves, structure = jax.tree.flatten(first)
-        if not hasattr(first, "x"):
-            raise Misuse(
-                f"its state is a {type(first).__name__} without x: return a NamedTuple with the iterate as its field x"
-            )
         aliases = _firsts([id(leaf) if isinstance(leaf, Blank) else (k,) for k, leaf in enumerate(leaves)])
         # Leaves that are equal after iteration 0 stay equal if a step maps equal leaves to equal leaves. Leaves for
         # which it does not are distinguished, and the step is recorded again, until nothing changes.

@@ -31,6 +31,13 @@ def check(method: Method, problem: Problem, network: Network) -> None:
         isinstance(method, Method),
         f"method is a {type(method).__name__}: give a Method, as from peer.methods.gt_hsgd()",
     )
+    structure = outline(method).structure
+    state = structure.unflatten(range(structure.num_leaves))
+    require(
+        hasattr(state, "x"),
+        f"{method.name} has a {type(state).__name__} without x as its state: return a NamedTuple whose field x is the "
+        "iterate",
+    )
     check_kinds(problem, network)
     require(
         problem.nodes == network.n,
