@@ -187,7 +187,7 @@ def by_hand(moved, name="mine"):
 
 def with_rates(alpha=1.0):
     """Every node has a step size of its own, an array (n, 1)."""
-    return by_hand(lambda x, net: net.mix(x - alpha * RATES * net.grad(x, net.sample(2))))
+    return by_hand(lambda x, net: net.mix(x - RATES * (alpha * net.grad(x, net.sample(2)))))
 
 
 @dataclass(frozen=True)
