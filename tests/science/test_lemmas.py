@@ -249,19 +249,22 @@ def test_a_broken_estimator_is_caught_on_data(broken):
 
 
 def unlike_zero(a):
-    """Where the mean over seeds is not zero; by Bonferroni none is taken for such at confidence 1 - 1e-6."""
-    count = a[0].size
-    return np.abs(a.mean(axis=0)) > norm.isf(DOUBT / 2 / count) * a.std(axis=0, ddof=1) / math.sqrt(len(a))
+    """Where the mean over seeds is not zero, at confidence 1 - 1e-6 for all places together."""
+    radius = norm.isf(DOUBT / 2 / a[0].size) * a.std(axis=0, ddof=1) / math.sqrt(len(a))
+    return np.abs(a.mean(axis=0)) > radius
 
 
 def remark_1(run):
-    """Three biases of e_t = v_t - grad f_i(x_t) that are seen at some t and i: E[e_t] is not 0, E[e_t | F_t] is not
-    (1 - beta) e_{t-1}, and E[e_t | F_t] is not 0; given F_t by the inner product with e_{t-1}, which is known then.
+    """Which of three biases of e_t = v_t - grad f_i(x_t) are seen, at any t and i.
+
+    E[e_t] is not 0; E[e_t | F_t] is not (1 - beta) e_{t-1}; and E[e_t | F_t] is not 0. What is
+    given F_t is seen by its inner product with e_{t-1}, which is known then.
     """
     error = run.v - run.local
     now, before = error[:, 1:], error[:, :-1]
-    with_past = [((now - share * before) * before).sum(axis=3) for share in (1 - run.setting.beta, 0)]
-    return tuple(bool(unlike_zero(a).any()) for a in (error, *with_past))
+    shares = 1 - run.setting.beta, 0
+    given = [((now - share * before) * before).sum(axis=3) for share in shares]
+    return tuple(bool(unlike_zero(a).any()) for a in (error, *given))
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)

@@ -39,8 +39,8 @@ class Network:
     Args:
         graph: One of
 
-            - a networkx graph, where an edge j -> i means that j sends to i. Self-loops and parallel
-              edges are ignored, and edge weights are, with a warning. Nodes labelled 0..n-1 keep
+            - a networkx graph, where an edge j -> i means that j sends to i. Self-loops and
+              parallel edges are ignored, and edge weights are, with a warning. Nodes labelled 0..n-1 keep
               their numbers; others are numbered in the graph's order;
             - a weight matrix: an array, nested lists or a SciPy sparse array;
             - a sequence of those on the same nodes, for a time-varying network: W_t = matrices[t % period];
@@ -117,8 +117,8 @@ class Network:
             plain = [g for g in graphs if isinstance(g, nx.Graph)]
             if any(weight is not None for g in plain for *_, weight in g.edges(data="weight")):
                 warnings.warn(
-                    "edge weights of the graph are not used, since a rule weighs it: give a matrix, as in "
-                    "peer.Network(W), which is taken as it is",
+                    "edge weights of the graph are not used, since a rule weighs it: give a matrix, "
+                    "as in peer.Network(W), which is taken as it is",
                     stacklevel=2,
                 )
             order = next((weighing.order(g, nodes) for g in plain), [])

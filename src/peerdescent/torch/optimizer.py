@@ -193,7 +193,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         All start the fusion's memory anew, so that what it keeps of the others is true again.
         """
         self.prepared, self.lost, self.late = None, None, ""
-        self.loaded = ""  # the checksum of parameters that a state was loaded for, until the next step
+        self.loaded = ""  # the checksum of the parameters of a loaded state, until the next step
         self.begins = "all" if came or not self.kept else "fusion"
         if came:
             self.kept, self.came = {}, self.peers.position[0]
@@ -261,8 +261,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             differ = self.loaded and self._any(self.loaded != self._checksum(), "loaded state")
             require(
                 not differ,
-                "the state is of other parameters than the model has: make the optimizer first, then load "
-                "the model's state_dict, and then the optimizer's",
+                "the state is of other parameters than the model has: make the optimizer first, then "
+                "load the model's state_dict, and then the optimizer's",
             )
             self.loaded = ""
             return self._step(closure)
@@ -450,7 +450,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         return {**found, "state": states}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from a `state_dict` of this process. Load that of the model before, into this model.
+        """Continue from a `state_dict` of this process. Load the model's before, into this model.
 
         The next step refuses, in all processes, a state of other parameters than the model has.
         """
