@@ -87,8 +87,9 @@ def main() -> None:
         f"| method | {header}",
         "|---|---|---|---|---|",
     ]
-    for name in peer.methods.METHODS:
-        lines.append(compared(gpu, cpu, name, name, PUSHED if name == "push-pull" else IDEAL))
+    for name, entry in peer.methods.METHODS.items():
+        network = IDEAL if entry.build().needs.doubly_stochastic else PUSHED
+        lines.append(compared(gpu, cpu, name, name, network))
     lines += ["", f"| gt-hsgd over this network | {header}", "|---|---|---|---|---|"]
     lines += [compared(gpu, cpu, name, "gt-hsgd", network) for name, network in NETWORKS.items()]
     several = {name: NETWORKS[name] for name in ("drop(0.1)", "burst(0.1, 0.5)", "inactive(0.1)", "random matching")}
