@@ -109,7 +109,7 @@ def test_self_loops_and_parallel_edges_are_ignored():
 
 def test_edge_weights_are_not_used_and_a_warning_says_so():
     W = np.array([[0.5, 0.3, 0.2], [0.3, 0.7, 0], [0.2, 0, 0.8]])
-    plain, some = nx.Graph([(0, 1), (0, 2)]), nx.MultiGraph([(0, 1), (0, 2)])
+    plain, some = nx.from_numpy_array(np.array(W > 0) ^ np.eye(3, dtype=bool)), nx.MultiGraph([(0, 1), (0, 2)])
     some.add_edge(0, 2, weight=7.0)
     for graph in (nx.from_numpy_array(W), some, [plain, nx.from_numpy_array(W)]):
         with pytest.warns(UserWarning, match=r"edge weights .* not used.*peer\.Network\(W\)"):

@@ -311,7 +311,8 @@ def edm(alpha: float = exact_diffusion.alpha, rho: float = momentum.rho, batch: 
 def gt_svrg(alpha: float = tracking.alpha, period: int = svrg.period, batch: int = svrg.batch) -> Method:
     """GT-SVRG: gradients corrected by an exact one at an earlier point, with gradient tracking; finite sums only.
 
-    Xin, Khan and Kar 2020.
+    It adapts before it combines; `svrg*tracking[atc=false]`, whose y is v_0 at first, combines before it adapts. We
+    could not read which of the two the paper has. Xin, Khan and Kar 2020.
 
     Args:
         alpha: The step size.

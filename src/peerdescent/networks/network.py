@@ -115,7 +115,7 @@ class Network:
         else:
             graphs = weighing.sequence(graph)
             plain = [g for g in graphs if isinstance(g, nx.Graph)]
-            if any(weight is not None for g in plain for *_, weight in g.edges(data="weight")):
+            if any(weight != 1 for g in plain for *_, weight in g.edges(data="weight", default=1)):
                 warnings.warn(
                     "edge weights of the graph are not used, since a rule weighs it: give a matrix, "
                     "as in peer.Network(W), which is taken as it is",
