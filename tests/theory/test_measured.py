@@ -152,6 +152,9 @@ def test_the_variance_is_a_flag(capsys):
             values = [value for name, value in shown(printed).items() if name.startswith("variance")]
             assert values[0] == pytest.approx(number)
             assert ("estimated at the start, no bound" in printed) == ("start" in flags)
+            assert any(name.startswith("bound: ") for name in shown(printed)) == (
+                "start" not in flags and what != "constants"
+            )
     assert command("theory", "constants", *SMALL, "--variance", "nowhere") == 2
     assert "--variance nowhere" in capsys.readouterr().err
     assert command("theory", "constants", *SMALL, "--problem", "perceptron", "--variance", "everywhere") == 2
@@ -219,6 +222,12 @@ def test_the_measured_curve_is_in_the_figure():
     axes = charts.bound(found).axes[0]
     line = next(line for line in axes.get_lines() if line.get_label() == "measured")
     assert line.get_ydata().tolist() == found.curve["measured"].tolist()
+    labels = [line.get_label() for line in axes.get_lines()]
+    assert "Theorem 1's bound" in labels
+    start = found._replace(constants=theory.constants(problem, variance="start"))
+    labels = [line.get_label() for line in charts.bound(start).axes[0].get_lines()]
+    assert "Theorem 1's bound" not in labels
+    assert "sum, no bound" in labels
     low, high = axes.get_ylim()
     assert low < found.curve["least"].min()
     assert high > found.curve["bound"].max()

@@ -129,6 +129,8 @@ def parameters_command(
     limit = math.nan  # without a promise, `corollary` says so
     if chosen.alpha < most:
         limit = theory.steady_state(known.variance, network.n, network.lam, chosen.beta)
+    total = "bound" if known.bounded else "no bound"
+    terms = theory.corollary(known, network.n, network.lam, options.steps)
     rows = {
         "alpha": chosen.alpha,
         "beta": chosen.beta,
@@ -138,7 +140,7 @@ def parameters_command(
         "T": options.steps,
         "gradients a node, b_0 + 2 (T - 1)": theory.gradients_for(network.n, options.steps),
         "T from which Corollary 1 holds": theory.least_steps(network.n, network.lam),
-        **{f"bound: {name}": v for name, v in theory.corollary(known, network.n, network.lam, options.steps).items()},
+        **{f"{total}: {name}": value for name, value in terms.items()},
         "steady-state error": limit,
         f"H_opt for epsilon = {epsilon:g}": needed.optimal,
         f"H_net for epsilon = {epsilon:g}": needed.network,

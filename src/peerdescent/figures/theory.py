@@ -106,7 +106,8 @@ def bound(found: Measured, title: str = "", ax: Any = None) -> Figure:
     place = sheet(ax, 1, (7.4, 5))
     (axes,) = place.axes
     curve = found.curve
-    axes.loglog(curve["steps"], curve["bound"], color="black", linewidth=2.4, label=f"Theorem 1: {found.total}")
+    total = "Theorem 1's bound" if found.constants.bounded else "sum, no bound"
+    axes.loglog(curve["steps"], curve["bound"], color="black", linewidth=2.4, label=total)
     # On a complete graph the network's terms are zero, which a log axis cannot show.
     shown = [name for name in TERMS if (curve[name] > 0).all()]
     for index, name in enumerate(shown):

@@ -39,11 +39,6 @@ class Measured(NamedTuple):
     over seeds, with the smallest (`least`) and the largest (`most`)."""
 
     @property
-    def total(self) -> str:
-        """What the sum of the terms is."""
-        return "bound" if self.constants.bounded else f"sum, {self.constants.basis}"
-
-    @property
     def looseness(self) -> float:
         """The ratio of the bound to the measured gap, at the end."""
         last = self.curve.iloc[-1]
@@ -54,7 +49,8 @@ class Measured(NamedTuple):
         """The terms at the end: value, share of the bound, and ratio to the measured gap."""
         last = self.curve.iloc[-1]
         rows = [(name, last[name]) for name in (*theorem.TERMS, "bound", "measured")]
-        rows[-2] = self.total, last["bound"]
+        if not self.constants.bounded:
+            rows[-2] = f"sum, {self.constants.basis}", last["bound"]
         found = pd.DataFrame(rows, columns=["term", "value"])
         return found.assign(share=found["value"] / last["bound"], by_measured=found["value"] / last["measured"])
 
