@@ -213,6 +213,7 @@ def test_methods_that_hold_arrays_do_the_same_everywhere(precision):
     expected = [[trace.table["loss"].iloc[-1] for trace in seeds] for seeds in runs]
     slow = peer.run(with_rates(), problem, RING, engine="debug", **options)
     assert_close(slow.x, runs[0][0].x, close)
+    assert slow.x.dtype == runs[0][0].x.dtype
     several = peer.run(with_rates(), problem, RING, seed=[0, 1], **options)
     assert_close([trace.table["loss"].iloc[-1] for trace in several], expected[0], close)
     table = peer.sweep(with_rates, {"alpha": [1.0, 2.0]}, problem, RING, seed=[0, 1], **options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -167,6 +169,31 @@ def test_a_vector_and_its_number_are_one_message():
     links = UNBALANCED.number_of_edges() / NODES
     assert trace.table["rounds"].iloc[-1] == 10
     assert trace.table["bytes"].iloc[-1] == pytest.approx(10 * links * (problem.dimension + 1) * 8)
+
+
+def test_a_method_by_hand_that_only_pushes_runs_where_columns_sum_to_one():
+    def init(x, net):
+        return step(Pushing(x, x, 1.0), net)
+
+    def step(state, net):
+        u, w = net.push(state.u - 0.3 * net.grad(state.x, net.sample(2)), state.w)
+        return Pushing(u / w, u, w)
+
+    problem, network = small_logistic(NODES, strength=STRENGTH), peer.Network(UNBALANCED, "push-pull")
+    mine, ours = (
+        peer.run(method, problem, network, steps=30, precision=64).x
+        for method in (peer.Method(init, step, "mine"), peer.methods.sgp(**PARAMETERS["sgp"]))
+    )
+    assert_close(mine, ours)
+    mixing = peer.Method(lambda x, net: Pushing(net.mix(x), x, x), lambda s, net: s, "mixing")
+    with pytest.raises(ValueError, match="mixing needs a doubly stochastic W"):
+        peer.run(mixing, problem, network, steps=2)
+
+
+class Pushing(NamedTuple):
+    x: object
+    u: object
+    w: object
 
 
 def test_nids_ends_at_the_optimum_where_the_smallest_eigenvalue_is_far_below_minus_a_third():

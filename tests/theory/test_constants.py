@@ -319,3 +319,26 @@ def test_several_rounds_a_mix_and_faults_that_do_nothing_are_within_it():
         network = peer.Network(peer.topology.ring(6), **options)
         theory.gt_hsgd_parameters(problem, network, 10**9)
         assert theory.measured.measure(problem, network, 10, seeds=1).lam == pytest.approx(once**power)
+
+
+def test_a_problem_with_a_non_smooth_term_is_refused():
+    problem = peer.problems.composite(small_logistic(), l1=0.05)
+    network = peer.Network(peer.topology.ring(6))
+    with pytest.raises(ValueError, match="non-smooth"):
+        peer.theory.constants(problem)
+    with pytest.raises(ValueError, match="non-smooth"):
+        peer.theory.gt_hsgd_parameters(problem, network, steps=1000)
+
+
+def test_a_variance_of_ones_own_is_one_number():
+    problem = small_logistic()
+    assert peer.theory.constants(problem, variance=np.float32(0.5)).variance == 0.5
+    for wrong in (np.array(-1.0), np.ones(6), -1, math.nan):
+        with pytest.raises(ValueError, match="variance"):
+            peer.theory.constants(problem, variance=wrong)
+    assert not peer.theory.constants(problem, samples=10).bounded, "samples are of an estimate"
+
+
+def test_heterogeneity_is_at_one_point():
+    with pytest.raises(ValueError, match="x0 differs between nodes"):
+        peer.theory.heterogeneity(small_logistic(), np.arange(30.0).reshape(6, 5))

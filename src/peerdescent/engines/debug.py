@@ -178,7 +178,11 @@ class Debug:
     def start(self, x0: np.ndarray) -> Any:
         """The state after iteration 0."""
         memory = self.links.begin(np, self.seed)
-        return Running.of(self.method.at(0).init(np.array(x0, self.dtype), Net(self, 0, memory)), memory)
+        return Running.of(self._cast(self.method.at(0).init(np.array(x0, self.dtype), Net(self, 0, memory))), memory)
+
+    def _cast(self, state: Any) -> Any:
+        """The state in the precision of the run, which arrays of a method's own may have raised."""
+        return jax.tree.map(lambda a: a.astype(self.dtype) if getattr(a, "dtype", None) == np.float64 else a, state)
 
     def warm_up(self, x0: np.ndarray, points: int) -> None:
         """Nothing to compile."""
@@ -191,7 +195,7 @@ class Debug:
                 memory = self.links.later(np, self.seed, step, memory)
                 net = Net(self, step, memory)
                 try:
-                    after = self.method.at(step).step(before, net)
+                    after = self._cast(self.method.at(step).step(before, net))
                 except StreamEnded as error:
                     error.step, error.state = step, state
                     raise

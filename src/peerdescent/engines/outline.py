@@ -419,10 +419,19 @@ class Outline(NamedTuple):
         return [int(when.period) for when in self.branches if isinstance(when, Every)]
 
     @property
+    def messages(self) -> list[Mix]:
+        """All rounds of communication."""
+        return [event for event in flat(self.start + self.step) if isinstance(event, Mix)]
+
+    @property
     def compresses(self) -> bool:
         """Whether compressed vectors are mixed."""
-        mixes = (event for event in flat(self.start + self.step) if isinstance(event, Mix))
-        return any(mix.message.operator is not None for mix in mixes)
+        return any(mix.message.operator is not None for mix in self.messages)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether rounds of the method need rows of weights that sum to 1."""
+        return any(mix.verb != "push" for mix in self.messages)
 
 
 def _firsts(names: list[Any]) -> tuple[int, ...]:

@@ -110,8 +110,8 @@ def check_is_network(network: Any) -> None:
 
 def check_network(method: Method, network: Network) -> None:
     """Refuse a network that does not meet the requirements of the method on W and on messages."""
-    needs = method.needs
-    if outline(method).compresses:
+    needs, does = method.needs, outline(method)
+    if does.compresses:
         require(
             network.rounds == 1,
             f"{method.name} compresses what it mixes, and {network.rounds} rounds would send sums, which are not "
@@ -126,7 +126,7 @@ def check_network(method: Method, network: Network) -> None:
             "use links without it, or a method that sends whole vectors",
         )
     require(
-        network.pushed is None or not needs.doubly_stochastic,
+        network.pushed is None or not (needs.doubly_stochastic if method.parts else does.mixes),
         f"{method.name} needs a doubly stochastic W; {network.name} has push-pull weights: "
         f"use {_those(lambda one: not one.needs.doubly_stochastic)}, or a graph with as many edges in as out at every "
         "node",

@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 
 from peerdescent.engines import mixing  # noqa: F401  (it makes networks known to JAX)
-from peerdescent.engines.outline import Chance, Either, Gradient, Message, Mix, flat, outline
+from peerdescent.engines.outline import Chance, Either, Gradient, Message, Mix, outline
 from peerdescent.errors import require
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
@@ -210,8 +210,7 @@ class Books:
         self.sizes = jnp.asarray(sizes)
         known = network.graph is None and all(f.awake == 1 and (f.moments or (1,))[0] == 1 for f in network.faults)
         does = costs._outline
-        mixes = [event for event in flat(does.start + does.step) if isinstance(event, Mix)]
-        self.numbers = tuple(sorted({number for event in mixes for number in costs._numbers(event)}))
+        self.numbers = tuple(sorted({number for mix in does.messages for number in costs._numbers(mix)}))
         certain = not any(isinstance(when, Chance) for when in does.branches)
         self.known, self.next, self.total = known, 0, None if known and certain else np.zeros(3)
         self.memory = () if known else self.links.begin(jnp, self.seed)

@@ -11,7 +11,7 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 from peerdescent.compressors import Compressor
-from peerdescent.engines.outline import Blank, Chance, Either, Every, Gradient, Mix, flat, outline
+from peerdescent.engines.outline import Blank, Chance, Either, Every, Gradient, Mix, outline
 from peerdescent.methods.contract import Method
 
 SAMPLES = "m"
@@ -140,8 +140,7 @@ def formulas(method: Method, names: Iterable[str] | None = None) -> Formulas:
 
 def _formulas(method: Method) -> Formulas:
     does = outline(method)
-    mixes = [event for event in flat(does.start + does.step) if isinstance(event, Mix)]
-    operators = dict.fromkeys(event.message.operator for event in mixes if event.message.operator is not None)
+    operators = dict.fromkeys(mix.message.operator for mix in does.messages if mix.message.operator is not None)
     gradients, rounds = ([_formula(events, kind) for events in (does.start, does.step)] for kind in (Gradient, Mix))
     return Formulas(gradients[0], gradients[1], rounds[0], rounds[1], tuple(operators))
 

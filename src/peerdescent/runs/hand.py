@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 import peerdescent.engines.mixing  # noqa: F401  makes a pytree of Rounds
-from peerdescent.engines.outline import Chance, Either, Every, Gradient, Message, Mix, flat, outline
+from peerdescent.engines.outline import Chance, Either, Every, Gradient, Message, Mix, outline
 from peerdescent.methods.contract import Method
 from peerdescent.networks.network import Network
 from peerdescent.networks.rounds import EVER, Rounds, slots
@@ -166,8 +166,7 @@ class Hand:
         links, told = network.links, outline(method)
         start, step = (_plan(events, network.rounds) for events in (told.start, told.step))
         neighbours, places = slots(links.ends, network.n, dense=False)
-        mixes = [event for event in flat(told.start + told.step) if isinstance(event, Mix)]
-        messages = tuple(dict.fromkeys(event.message for event in mixes))
+        messages = tuple(dict.fromkeys(mix.message for mix in told.messages))
         exists = links.weights > 0 if network.graph is None else np.ones((1, links.links, 2), bool)
         ever = np.stack([np.append(each.ravel(), False)[places] for each in exists])
         seconds = (np.append(delays(message).ravel(), -np.inf)[places] for message in messages)

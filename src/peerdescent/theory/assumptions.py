@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,7 +82,8 @@ def constants(
     Args:
         problem: The problem.
         x0: The starting point, (p,), or (n, p) with equal rows; by default the problem's, else zeros.
-        variance: "everywhere", "start" or a number; by default "everywhere" where there is a bound, else "start".
+        variance: "everywhere", "start" or a number; by default "everywhere" where there is a bound, else "start", which
+            it also is where `points` or `samples` are given.
         points: More points (p,) at which "start" computes the variance.
         samples: How many samples "start" draws per node. None for all samples of a finite sum, else 10,000.
         smoothness: L; by default `smoothness_of(problem)`.
@@ -100,12 +102,15 @@ def constants(
     >>> round(constants(problem).variance, 3), round(constants(problem, variance="start").variance, 3)
     (1.0, 0.242)
     """
+    check_problem(problem)
     bounds = loss_gradients(problem) if problem.variance is None else problem.variance
     if variance is None:
-        variance = "start" if bounds is None else "everywhere"
-    known: Any = {"start": 0.0, "everywhere": bounds}.get(str(variance), variance)
+        variance = "start" if bounds is None or samples or len(points) else "everywhere"
+    words: dict[str, Any] = {"start": 0.0, "everywhere": bounds}
+    known: Any = words.get(variance) if isinstance(variance, str) else variance
+    is_number = isinstance(variance, Real) and 0 <= float(variance) < math.inf
     require(
-        isinstance(known, np.ndarray) or (isinstance(known, int | float) and 0 <= known < math.inf),
+        is_number or (isinstance(variance, str) and known is not None),
         f"variance = {variance!r}: must be 'start', a number of at least 0, or 'everywhere' where a bound for all x is "
         f"known, and {problem.name} has {'none' if bounds is None else 'one'}",
     )
@@ -115,13 +120,12 @@ def constants(
     for point in points:
         shape = np.shape(point)
         require(shape == (problem.dimension,), f"a point has shape {shape}: must be {(problem.dimension,)}")
-    start = starting_point(x0, problem, np.dtype("float64"))
-    require(bool((start == start[0]).all()), "x0 differs between nodes: the paper starts all of them at one point")
+    start = _common(x0, problem)
     found = Constants(
         smoothness=smoothness_of(problem) if smoothness is None else float(smoothness),
         variance=float(each.mean()),
-        gradient=float((problem.exact(start[0])[1] ** 2).sum()),
-        gap=problem.loss(start[0]) - optimum(problem, starts, seed).value,
+        gradient=float((problem.exact(start)[1] ** 2).sum()),
+        gap=problem.loss(start) - optimum(problem, starts, seed).value,
         variances=tuple(each.tolist()),
         uncertainties=(0.0,) * problem.nodes,
         bounded=variance != "start" or problem.variance is not None,
@@ -130,7 +134,7 @@ def constants(
         math.isfinite(found.gap),
         f"{problem.name} has no smallest value, which Assumption 2 asks for: give a problem that is bounded below",
     )
-    return visiting(found, problem, [start[0], *points], samples, seed) if variance == "start" else found
+    return visiting(found, problem, [start, *points], samples, seed) if variance == "start" else found
 
 
 def visiting(
@@ -174,7 +178,7 @@ def heterogeneity(problem: Problem, x: Any = None) -> float:
     >>> round(heterogeneity(uniform), 3), round(heterogeneity(skewed), 3)
     (0.003, 0.17)
     """
-    grads = problem.exact(starting_point(x, problem, np.dtype("float64"))[0])[1]
+    grads = problem.exact(_common(x, problem))[1]
     return float(((grads - grads.mean(axis=0)) ** 2).sum()) / problem.nodes
 
 
@@ -192,6 +196,14 @@ def heterogeneity_bound(problem: Problem) -> float:
     if isinstance(oracle, Stream) or (isinstance(oracle, Quadratic) and not np.ptp(problem.data.matrix, axis=0).any()):
         return heterogeneity(problem)
     return math.inf if bounds is None else float(bounds.mean())
+
+
+def check_problem(problem: Problem) -> None:
+    """Refuse a problem with a non-smooth term, since the paper's F is smooth."""
+    require(
+        problem.penalty is None,
+        f"{problem.name} has a non-smooth term, and the theory is for smooth problems: give the problem without it",
+    )
 
 
 def smoothness_of(problem: Problem) -> float:
@@ -226,8 +238,15 @@ def check_network(network: Network) -> None:
     require(
         network.is_known and network.period == 1,
         f"{network.name} {reason}; the theory is for a W that is known, doubly stochastic and the same at every step: "
-        "give a static network without faults and push-pull weights",
+        "give a static network, without faults or push-pull weights",
     )
+
+
+def _common(x: Any, problem: Problem) -> np.ndarray:
+    """A point (p,) that all nodes share."""
+    start = starting_point(x, problem, np.dtype("float64"))
+    require(bool((start == start[0]).all()), "x0 differs between nodes: the paper starts all of them at one point")
+    return start[0]
 
 
 def check_sizes(nodes: int, lam: float) -> int:

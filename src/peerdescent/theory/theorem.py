@@ -16,7 +16,7 @@ from typing import NamedTuple
 from peerdescent.errors import require, whole
 from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem
-from peerdescent.theory.assumptions import Constants, check_network, check_sizes, smoothness_of
+from peerdescent.theory.assumptions import Constants, check_network, check_problem, check_sizes, smoothness_of
 
 
 def largest_step_size(smoothness: float, nodes: int, lam: float) -> float:
@@ -229,6 +229,7 @@ def gt_hsgd_parameters(
         f"the problem has {problem.nodes} nodes and the network {network.n}: give those of one experiment",
     )
     check_network(network)
+    check_problem(problem)
     found = parameters(smoothness_of(problem) if smoothness is None else smoothness, network.n, steps)
     _warn_below(steps, network.n, network.lam, network.name, "these parameters come")
     return found
