@@ -176,7 +176,18 @@ def test_a_sample_of_no_whole_size_is_refused(batch):
         peer.run(by_hand(lambda x, net: x - net.grad(x, net.sample(batch))), small_logistic(), RING, steps=2)
 
 
+def test_a_plain_number_that_becomes_one_a_node_is_refused_with_a_way_out():
+    def step(state, net):
+        return Two(*net.push(state.x - 0.1 * net.grad(state.x, net.sample(1)), state.more))
+
+    with pytest.raises(ValueError, match="custom: its state has a plain number"):
+        peer.run(peer.Method(lambda x, net: Two(x, 1.0), step), small_logistic(), RING, steps=3)
+    fine = peer.Method(lambda x, net: Two(x, 1 + 0 * net.dot(x, x)), step)
+    assert peer.run(fine, small_logistic(), RING, steps=3).status == "done"
+
+
 RATES = np.linspace(0.1, 0.6, 6)[:, None]
+SLOW = np.array(0.5)
 RING = peer.Network(peer.topology.ring(6))
 
 
@@ -200,7 +211,7 @@ class preconditioned(Part):
         return self.step(x, None, net)
 
     def step(self, x, memory, net):
-        return np.linspace(0.5, 1.5, 5) * net.grad(x, net.sample(2)), None
+        return SLOW * (np.linspace(0.5, 1.5, 5) * net.grad(x, net.sample(2))), None
 
 
 @pytest.mark.parametrize("precision", [32, 64])
@@ -219,6 +230,8 @@ def test_methods_that_hold_arrays_do_the_same_everywhere(precision):
     table = peer.sweep(with_rates, {"alpha": [1.0, 2.0]}, problem, RING, seed=[0, 1], **options)
     assert_close(table["loss"].to_numpy().reshape(2, 2), expected, close)
     method = peer.compose(preconditioned(), peer.fusions.consensus())
+    for bits in (64, 32):
+        assert peer.run(method, problem, RING, steps=3, precision=bits).status == "done", "an array without axes"
     found = peer.tune(lambda alpha: method.replace(alpha=alpha), problem, RING, grid={"alpha": [0.5, 2.0]}, epochs=5)
     for alpha, loss in zip(found.table["alpha"], found.table["loss"], strict=True):
         trace = peer.run(method.replace(alpha=alpha), problem, RING, epochs=5)
@@ -242,6 +255,14 @@ def test_a_number_of_each_node_crosses_as_one_number(verb):
         assert trace.table["rounds"].iloc[-1] == 4 * 2
         assert trace.table["bytes"].iloc[-1] == 4 * 2 * 8 * (problem.dimension + 1)
         assert trace.table["clock"].iloc[-1] == pytest.approx(4 * 8 * (problem.dimension + 1))
+
+
+def test_a_number_times_an_array_with_one_a_node_is_a_number():
+    def moved(x, net):
+        return x - 0.1 * net.grad(x, net.sample(1)) / (1 + net.mix(RATES * net.dot(x, x)))
+
+    costs = Costs.of(by_hand(moved), small_logistic(), RING)
+    assert costs.sent([1, 2]).tolist() == [2 * 4, 2 * 2 * 4]
 
 
 def test_a_number_that_a_state_keeps_is_no_vector():

@@ -40,6 +40,7 @@ METHODS = {
     "gt-sarah (exact gradients)": (peer.methods.gt_sarah(alpha=0.1, period=3), RING),
     "d2 (disagree)": (peer.methods.d2(alpha=0.1, batch=3), RING),
     "push-pull": (peer.methods.push_pull(alpha=0.1, batch=3), RING),
+    "sgp (vectors with a number)": (peer.methods.sgp(alpha=0.1, batch=3), RING),
     "k-gt, three rounds": (peer.methods.k_gt(alpha=0.1, interval=2, batch=3), THREE),
 }  # fmt: skip
 

@@ -23,6 +23,9 @@ SIGNATURES = {
     "gt-sarah": ["alpha", "period", "batch"],
     "gt-hsgd": ["alpha", "beta", "batch", "initial_batch"],
     "push-pull": ["alpha", "batch"],
+    "sgp": ["alpha", "batch"],
+    "add-opt": ["alpha", "batch"],
+    "nids": ["alpha", "batch"],
     "dsgdm": ["alpha", "rho", "batch"],
     "gt-momentum": ["alpha", "rho", "batch"],
     "edm": ["alpha", "rho", "batch"],
@@ -54,6 +57,9 @@ PARTS = {
     "gt-sarah": ("spider", "tracking"),
     "gt-hsgd": ("hybrid", "tracking"),
     "push-pull": ("sgd", "push_pull"),
+    "sgp": ("sgd", "push_sum"),
+    "add-opt": ("sgd", "push_sum_tracking"),
+    "nids": ("sgd", "nids"),
     "dsgdm": ("momentum", "consensus"),
     "gt-momentum": ("momentum", "tracking"),
     "edm": ("momentum", "exact_diffusion"),
@@ -92,7 +98,7 @@ def test_named_methods(name):
 
 def test_options_that_tell_relatives_apart():
     assert parse("d-get").parameters["atc"] is False
-    assert parse("gt-sarah").parameters["atc"] is True
+    assert parse("gt-sarah").parameters["atc"] is False
     assert parse("gt-sarah").parameters["large_batch"] is None
     assert parse("dsgd").parameters["atc"] is False
     assert parse("dsgdm").parameters["atc"] is parse("d-adam").parameters["atc"] is True

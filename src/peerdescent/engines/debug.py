@@ -65,10 +65,9 @@ class Net(Eager):
         found: np.ndarray = getattr(self.turn, verb)(number, x)
         return found
 
-    def _joined(self, x: np.ndarray, w: Any) -> np.ndarray:
-        return np.concatenate([x, np.broadcast_to(w, (len(x), 1)).astype(x.dtype)], axis=1)
-
-    def _split(self, both: np.ndarray, like: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _pushed(self, number: int, x: np.ndarray, w: Any) -> tuple[np.ndarray, np.ndarray]:
+        both = np.concatenate([x, np.broadcast_to(w, (len(x), 1)).astype(x.dtype)], axis=1)
+        both = self._round("push", number, both)
         return both[:, :-1], both[:, -1:]
 
     def compress(self, x: np.ndarray, operator: Compressor) -> np.ndarray:

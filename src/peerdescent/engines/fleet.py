@@ -90,10 +90,13 @@ class Fleet:
             coins = any(isinstance(when, Chance) for when in does.branches)
             for lists in alike.values():
                 for some in [[one] for one in lists] if coins else [lists]:
-                    if does.has_arrays:
-                        found += list(np.array(some).T[:, :, None])
-                        continue
-                    found += list(_cut(np.array(some), 2 * capacity if alone else capacity, 1 if alone else workers))
+                    found += list(
+                        _cut(
+                            np.array(some),
+                            2 * capacity if alone and capacity > 1 else capacity,
+                            1 if alone else workers,
+                        )
+                    )
         return sorted(found, key=lambda piece: -max(self.members[k].marks[-1] for k in piece[0]))
 
     def follow(
@@ -162,6 +165,8 @@ class Fleet:
 
     def _capacity(self, method: Method) -> int:
         """How many configurations may run together."""
+        if outline(method).has_arrays:
+            return 1
         if jax.default_backend() == "cpu":
             return max(1, CACHED // (self.problem.nodes * self.problem.dimension * np.dtype(self.dtype).itemsize))
         return int(np.clip(memory() // 4 // needed(method, self.problem, self.dtype), 1, LARGEST))

@@ -27,20 +27,17 @@ class Turn:
         self.squeezed: dict[int, Squeezed] = {}
         """The compressed vectors of this step, by their identity."""
 
-    def mix(self, number: int, x: Vector) -> Vector:
+    def mix(self, number: int, x: Any) -> Any:
         """sum_j w_ij x_j over this node i and the nodes it receives from, in the order of j after i."""
-        found: Vector = self._round(number, x, "mix")[1]
-        return found
+        return self._round(number, x, "mix")[1]
 
-    def disagree(self, number: int, x: Vector) -> Vector:
+    def disagree(self, number: int, x: Any) -> Any:
         """x - sum_j w_ij x_j as sum_j w_ij (x_i - x_j): the two ends of a link have exactly opposite terms."""
-        found: Vector = self._round(number, x, "disagree")[1]
-        return found
+        return self._round(number, x, "disagree")[1]
 
-    def push(self, number: int, x: Vector) -> Vector:
+    def push(self, number: int, x: Any) -> Any:
         """sum_j b_ij x_j."""
-        found: Vector = self._round(number, x, "mix" if self.links.links.pushed is None else "push")[1]
-        return found
+        return self._round(number, x, "mix" if self.links.links.pushed is None else "push")[1]
 
     def begin(self, number: int, verb: str, x: Vector) -> tuple[Exchange, Vector]:
         """Begin a round of a vector that has memory and whose values are known later, piece by piece."""

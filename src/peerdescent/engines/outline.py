@@ -17,6 +17,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from peerdescent.compressors import Compressor
 from peerdescent.digests import fingerprint, is_library
@@ -42,7 +43,7 @@ class Blank:
     def __init__(self, *made: Any, is_vector: bool = True) -> None:
         self.text = hashlib.sha256(repr([_text(part) for part in made]).encode()).hexdigest()
         self.is_vector = is_vector
-        self.has_array = any(map(_has_array, made))
+        self.has_array = any(map(_holds_array, made))
 
     def __add__(self, other: Any) -> Blank:
         return _computed("+", self, other)
@@ -82,13 +83,17 @@ class Blank:
 
 def _computed(operation: str, *operands: Any) -> Blank:
     """The result of arithmetic: a number where all operands are."""
-    vector = any(getattr(each, "is_vector", _has_array(each)) for each in operands)
-    return Blank(operation, *operands, is_vector=vector)
+    return Blank(operation, *operands, is_vector=any(map(_is_vector, operands)))
 
 
-def _has_array(part: Any) -> bool:
+def _is_vector(part: Any) -> bool:
+    """Whether it is a vector, or an array with one number a coordinate; not one with a number a node, (n, 1)."""
+    return part.is_vector if isinstance(part, Blank) else getattr(part, "shape", ())[-1:] not in ((), (1,))
+
+
+def _holds_array(part: Any) -> bool:
     """Whether it is an array, or a placeholder that was computed with one."""
-    return part.has_array if isinstance(part, Blank) else getattr(part, "ndim", 0) > 0
+    return part.has_array if isinstance(part, Blank) else isinstance(part, np.ndarray) or getattr(part, "ndim", 0) > 0
 
 
 def _text(part: Any) -> Any:
@@ -252,14 +257,14 @@ class Recorder:
         """Record a round of communication."""
         if w is None:
             return self._round(x, "push")
-        if getattr(w, "is_vector", _has_array(w)):
-            raise Misuse("it pushes two vectors as one message: give a vector and a number, as in net.push(x, 1.0)")
+        if _is_vector(w) or not _is_vector(x):
+            raise Misuse("net.push(x, w) is called with other than a vector and a number, as in net.push(x, 1.0)")
         self.events.append(Mix(self.calls.take("round"), Message(numbers=1), "push"))
         self.verbs.add("push of a number")
         return Blank("push", x, w), Blank("push", x, w, is_vector=False)
 
     def _round(self, x: Any, verb: str) -> Blank:
-        vectors = int(getattr(x, "is_vector", True))
+        vectors = int(_is_vector(x))
         leaf = x.number if isinstance(x, Leaf) and vectors else None
         message = Message(vectors, 1 - vectors, getattr(x, "operator", None))
         self.events.append(Mix(self.calls.take("round"), message, verb, leaf))
@@ -270,6 +275,8 @@ class Recorder:
         """Record a compression."""
         if not isinstance(operator, Compressor):
             raise Misuse(f"it compresses with {operator!r}: give a compressor, such as peer.compressors.top_k(0.1)")
+        if not _is_vector(x):
+            raise Misuse("it compresses a number: mix it as it is")
         check_fields(operator, "compressor")
         self.verbs.add("compress")
         self.calls.take("compression")
@@ -475,6 +482,12 @@ def _outline(method: Method, code: str) -> Outline:
             step, later = recorded(method.step, jax.tree.unflatten(structure, known))
             if not _alike(first, later):
                 raise Misuse(_other_form(first, later))
+            pairs = zip(leaves, jax.tree.leaves(later), strict=True)
+            if any(isinstance(b, Blank) and not isinstance(a, Blank) for a, b in pairs):
+                raise Misuse(
+                    "its state has a plain number after init, and after a step one that differs between nodes: begin "
+                    "with 1 + 0 * net.dot(x, x), say"
+                )
             after = dict(enumerate(jax.tree.leaves(later)))
             before, aliases = aliases, _firsts([(k, id(after.get(n))) for n, k in enumerate(aliases)])
             if aliases == before:

@@ -22,7 +22,7 @@ from peerdescent.engines import joining, links
 from peerdescent.engines.channels import Channel
 from peerdescent.engines.contract import Running
 from peerdescent.engines.feeding import refuse
-from peerdescent.engines.vectors import Pool, Vector, joined, split
+from peerdescent.engines.vectors import Pool, Vector, pushed
 from peerdescent.engines.verbs import Eager
 from peerdescent.keys import node_keys
 from peerdescent.methods.contract import Method
@@ -70,7 +70,7 @@ class Net(Eager):
         found: Vector = getattr(self.turn, verb)(number, x)
         return found
 
-    _joined, _split = staticmethod(joined), staticmethod(split)
+    _pushed = pushed
 
     def compress(self, x: Vector, operator: Compressor) -> Vector:
         """C(x), which `mix` sends as the bytes that it was encoded in."""

@@ -179,9 +179,11 @@ class Net:
         push = partial(self.turn.push, self.calls.take("round"))
         if w is None:
             return jax.tree.map(push, settled(x))
-        x = joined(settled(x))
-        both = push(jnp.concatenate([x, jnp.broadcast_to(w, (*x.shape[:-1], 1)).astype(x.dtype)], axis=-1))
-        return split(both[..., :-1], self.program.parts), both[..., -1:]
+        x = settled(x)
+        whole, parts = joined(x), self.program.parts if is_vector(x) else ()
+        numbers = jnp.broadcast_to(w, (*whole.shape[:-1], 1)).astype(whole.dtype)
+        both = push(jnp.concatenate([whole, numbers], axis=-1))
+        return split(both[..., :-1], parts), both[..., -1:]
 
     def compress(self, x: Any, operator: Compressor) -> jax.Array:
         """C(x), with draws of each node's own."""

@@ -162,16 +162,12 @@ def alone(number: Tensor) -> Vector:
     return Pool(number.reshape(1)).own(number.reshape(1).clone())
 
 
-def joined(x: Vector, w: Any) -> Vector:
-    """A vector with a number behind it."""
+def pushed(net: Any, number: int, x: Vector, w: Any) -> tuple[Vector, Tensor]:
+    """The round of a push of a vector and the number behind it, as one message; a verb of the engines with vectors."""
     behind = torch.as_tensor(getattr(w, "tensor", w), dtype=x.pool.dtype, device=x.pool.device)
-    both = torch.cat([x.tensor, behind.reshape(1)])
-    return Pool(both).own(both)
-
-
-def split(both: Vector, like: Vector) -> tuple[Vector, Tensor]:
-    """A vector like another one, and the number behind it."""
-    return like.pool.copy(both.tensor[:-1]), both.tensor[-1].clone()
+    whole = torch.cat([x.tensor, behind.reshape(1)])
+    both = net._round("push", number, Pool(whole).own(whole)).tensor
+    return x.pool.copy(both[:-1]), both[-1].clone()
 
 
 def number(value: Any) -> float:

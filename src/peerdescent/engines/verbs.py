@@ -41,20 +41,14 @@ class Eager:
     def push(self, x: Any, w: Any = None) -> Any:
         """One round of communication, with weights whose columns sum to 1; of a number behind the vector, too."""
         number = self.calls.take("round")
-        if w is None:
-            return self._round("push", number, x)
-        return self._split(self._round("push", number, self._joined(x, w)), x)
+        return self._round("push", number, x) if w is None else self._pushed(number, x, w)
 
     def _round(self, verb: str, number: int, x: Any) -> Any:
         """The round of this number in the iteration."""
         raise NotImplementedError
 
-    def _joined(self, x: Any, w: Any) -> Any:
-        """The vector and the number behind it, as one message."""
-        raise NotImplementedError
-
-    def _split(self, both: Any, like: Any) -> tuple[Any, Any]:
-        """The vector and the number of a message, whose vector is like another one."""
+    def _pushed(self, number: int, x: Any, w: Any) -> tuple[Any, Any]:
+        """The round of a push of a vector and the number behind it, as one message."""
         raise NotImplementedError
 
     def _compression(self) -> Draw:

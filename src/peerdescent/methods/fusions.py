@@ -224,7 +224,7 @@ class push_sum_tracking(Part):
     """Gradient tracking by push-sum: y_t = B y_{t-1} + v_t - v_{t-1}, with y_0 = v_0.
 
     u_{t+1} = B u_t - alpha y_t, w_{t+1} = B w_t, x_{t+1} = u_{t+1} / w_{t+1}, with u_0 = x_0 and w_0 = 1. Any strongly
-    connected directed graph will do. Xi, Xin and Khan 2018; Nedich, Olshevsky and Shi 2017.
+    connected directed graph will do. Xi, Xin and Khan 2018.
     """
 
     alpha: float = step_size(0.1)

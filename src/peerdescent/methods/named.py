@@ -224,7 +224,7 @@ def sgp(alpha: float = push_sum.alpha, batch: int = sgd.batch) -> Method:
 
 @_spelled
 def add_opt(alpha: float = push_sum_tracking.alpha, batch: int = sgd.batch) -> Method:
-    """ADD-OPT, also Push-DIGing: gradient tracking by push-sum, on any strongly connected directed graph.
+    """ADD-OPT: gradient tracking by push-sum, on any strongly connected directed graph.
 
     y_t = B y_{t-1} + v_t - v_{t-1}, u_{t+1} = B u_t - alpha y_t, w_{t+1} = B w_t, x_{t+1} = u_{t+1} / w_{t+1}.
     Xi, Xin and Khan 2018; with stochastic gradients Qureshi et al. 2021.

@@ -115,7 +115,8 @@ class Network:
         else:
             graphs = weighing.sequence(graph)
             plain = [g for g in graphs if isinstance(g, nx.Graph)]
-            if any(weight != 1 for g in plain for *_, weight in g.edges(data="weight", default=1)):
+            weights_given = (weight for g in plain for *_, weight in g.edges(data="weight", default=1))
+            if not all(np.array_equal(weight, 1) for weight in weights_given):
                 warnings.warn(
                     "edge weights of the graph are not used, since a rule weighs it: give a matrix, "
                     "as in peer.Network(W), which is taken as it is",

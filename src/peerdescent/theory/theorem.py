@@ -72,7 +72,7 @@ def bound(
 
     The theorem has beta = 48 L^2 alpha^2 / n. Its proof, up to the bound on Phi_T, holds for any larger beta below 1.
     There the last two terms have 64 l^4 (7 beta/(1-l^2) + 1) for 96 l^2, and 64 l^4 (14 beta/(1-l^2) + 3) for 256 l^2:
-    no more than the theorem's where beta <= (1-l^2)/(14 l^2), as for the theorem's beta, and more for a larger one.
+    no more than the theorem's where beta <= (1-l^2)/(14 l^2), as for the theorem's beta.
 
     Args:
         constants: The constants of the problem.

@@ -13,7 +13,7 @@ from torch import Tensor
 from peerdescent.compressors import Compressor
 from peerdescent.engines.links import Links
 from peerdescent.engines.outline import Mix
-from peerdescent.engines.vectors import Vector, joined, split
+from peerdescent.engines.vectors import Vector, pushed
 from peerdescent.engines.verbs import Eager
 from peerdescent.errors import NotFinite, require
 from peerdescent.methods.contract import Calls
@@ -128,7 +128,7 @@ class Net(Eager):
         self.sent = True
         return getattr(self.turn, verb)(number, x)
 
-    _joined, _split = staticmethod(joined), staticmethod(split)
+    _pushed = pushed
 
     def _end_stream(self) -> Tensor:
         """What was sent during the backward pass, after its round has ended: the neighbours wait for that."""
