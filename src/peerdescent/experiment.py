@@ -38,8 +38,6 @@ PROBLEMS: dict[str, Literal["binary", "classes", "real"] | None] = {
 """The problems by name, and the labels that each of them is for."""
 REGULARISED = ("logistic", "svm", "softmax", "linear", "robust")
 """The problems with a regulariser and an intercept."""
-SEEDS = 5
-"""How many seeds methods are compared with by default."""
 _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Path: "text"}
 
 
@@ -78,9 +76,27 @@ def labels(text: str) -> tuple[int | str, ...]:
     return tuple(map(label, text.split(",")))
 
 
+def numbers(text: str) -> tuple[int, ...]:
+    """Seeds: one, or several as a range or a list.
+
+    >>> numbers("3"), numbers("0-4"), numbers("0,2,5-6")
+    ((3,), (0, 1, 2, 3, 4), (0, 2, 5, 6))
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+))?\s*", part)
+        require(match is not None, f"{text!r} is no seed: give a whole number, or several as 0-4 or 0,2,5")
+        assert match is not None
+        first, last = int(match[1]), int(match[2] or match[1])
+        require(first <= last < 2**32, f"{text!r}: a range goes up, and seeds are below 2^32")
+        require(last - first < 10**4, f"{text!r}: these are {last - first + 1:,} seeds: give fewer")
+        found += range(first, last + 1)
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Options:
-    """The options of `peerdescent run` and `compare`, without the methods.
+    """The options of commands, without the methods.
 
     The metadata of a field: its `help` text, the `panel` of the help page that shows it, the `choices` or the `least`
     and `most` that it allows, the default as `shown` on the help page, and the `parser` of a flag that is not plain.
@@ -91,7 +107,7 @@ class Options:
 
     data: str = _option("digits", "Data", "A named set (see `list data`), or a LIBSVM, CSV or NPZ file.")
     data_dir: Path | None = _option(None, "Data", "Folder to look for data in.")  # noqa: RUF009
-    rows: int | None = _option(None, "Data", "Keep that many rows, chosen by the seed.", least=1, shown="all")
+    rows: int | None = _option(None, "Data", "Keep that many rows, chosen by the data seed.", least=1, shown="all")
     positive: tuple[int | str, ...] | None = _option(
         None, "Data", "Classes counted as +1, as in 1,3,5.", shown="the set's own", parser=labels
     )
@@ -111,9 +127,7 @@ class Options:
     concentration: float | None = _option(None, "Data", "Of dirichlet and quantity: small is skewed.", shown="0.5")
     each: int | None = _option(None, "Data", "Shards or classes a node.", least=1, shown="2")
     groups: int | str | None = _option(None, "Data", "Column of a CSV whose values are the nodes.", parser=column)
-    data_seed: int | None = _option(
-        None, "Data", "For rows and partition alone.", least=0, most=2**32 - 1, shown="the seed"
-    )
+    data_seed: int = _option(0, "Data", "For rows and partition.", least=0, most=2**32 - 1)
     problem: str = _option("logistic", "Problem", "What is minimised:", choices=tuple(PROBLEMS))
     strength: float | None = _option(None, "Problem", "Weight of the regulariser.", least=0, shown="the problem's own")
     regulariser: str | None = _option(
@@ -141,10 +155,17 @@ class Options:
     stop: tuple[str, ...] | None = _option(
         None, "Run", "End earlier, as in loss=0.2; may be repeated: loss, grad-norm, patience (in records), seconds."
     )
-    seed: int = _option(0, "Run", "For rows, partition and samples.", least=0, most=2**32 - 1)
-    seeds: int | None = _option(
-        None, "Comparison", "How many seeds, from --seed on.", least=1, most=10**4, shown=f"{SEEDS}"
+    seed: tuple[int, ...] | None = _option(
+        None,
+        "Run",
+        "Of samples, coins and faults; several as 0-4 or 0,2,5.",
+        shown="0; tune 100-102, compare 0-4",
+        parser=numbers,
     )
+    budget: float | None = _option(
+        None, "Comparison", "Of the search for each method, in passes over the data.", shown="150 configurations"
+    )
+    by: str = _option("loss", "Comparison", "The column that methods are tuned by and compared in.")
     defaults: bool = _option(False, "Comparison", "Do not tune parameters that are not given.")
     engine: str = _option(registry.DEFAULT, "Run", "See `list engines`.", choices=tuple(registry.ENGINES))
     precision: int = _option(32, "Run", "Bits of a number.", choices=(32, 64))
@@ -157,6 +178,13 @@ class Options:
     force: bool = _option(False, "Output", "Use that folder also if it has files of others in it.")
     format: str = _option("table", "Output", "What goes to standard output.", choices=("table", "csv", "json"))
     quiet: bool = _option(False, "Output", "No progress and no notes.")
+
+    @property
+    def one_seed(self) -> int:
+        """The seed of a command that takes one."""
+        seeds = self.seed or (0,)
+        require(len(seeds) == 1, f"seed = {list(seeds)}: several are for compare and tune: give one")
+        return seeds[0]
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -234,6 +262,11 @@ def _typed(name: str, value: Any, shown: str) -> Any:
         listed = isinstance(value, list) and all(isinstance(item, str) for item in value)
         require(listed, f'{shown}: must be a list of texts, as in ["dsgd", "gt-hsgd[alpha=0.5]"]')
         return value
+    if name == "seed":
+        each = value if isinstance(value, list) else [value]
+        good = all(type(one) in (int, str) for one in each)
+        require(good, f'{shown}: must be a whole number, a list of them, or a text such as "0-4"')
+        return numbers(",".join(map(str, each)))
     if name in ("fault", "stop"):
         words, example = [value] if isinstance(value, str) else value, {"fault": "drop=0.1", "stop": "loss=0.2"}[name]
         good = isinstance(words, list) and all(isinstance(item, str) for item in words)
@@ -301,7 +334,6 @@ def build(
 
 def partition_of(options: Options) -> datasets.Partition:
     """The data that the options describe, shared over the nodes."""
-    seed = options.seed if options.data_seed is None else options.data_seed
     kind = PROBLEMS[options.problem]
     if options.positive is not None:
         two = kind == "binary" or options.problem not in REGULARISED
@@ -312,7 +344,7 @@ def partition_of(options: Options) -> datasets.Partition:
         options.data,
         data_dir=options.data_dir,
         rows=options.rows,
-        seed=seed,
+        seed=options.data_seed,
         normalise=options.normalise,
         scale=options.scale,
         labels=kind,
@@ -326,7 +358,7 @@ def partition_of(options: Options) -> datasets.Partition:
     if options.groups is not None:
         require(by == "uniform", f"partition={by!r} has no meaning with groups=, which are the nodes: leave one out")
         by = next(iter(data.groups))
-    return data.partition(options.nodes, by, seed, concentration=options.concentration, each=options.each)
+    return data.partition(options.nodes, by, options.data_seed, concentration=options.concentration, each=options.each)
 
 
 def metrics_of(options: Options, problem: problems.Problem, data: datasets.Dataset) -> list[runs.Metric]:
@@ -371,7 +403,9 @@ def text(options: Options, **methods: str | list[str]) -> str:
     for each in (one for one in fields(Options) if one.name not in unused):
         value, panel = getattr(options, each.name), each.metadata["panel"]
         if value is not None and panel != "Output" and (panel != "Comparison" or "methods" in methods):
-            plain = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+            plain: Any = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+            if each.name == "seed" and len(plain) == 1:
+                plain = plain[0]
             values[each.name.replace("_", "-")] = plain
     return tomli_w.dumps(values)
 

@@ -13,7 +13,9 @@ def test_tables_fit_the_terminal(width):
     row |= {"tracking": 0.0, "gradients": 1.2e6, "rounds": 246912, "bytes": 1.23e9, "seconds": 1234.5}
     head = {"method": "gt-hsgd[alpha=0.5,beta=0.01]", "selector": "gt-hsgd[...]", "seeds": 5}
     spread = {f"{name}_deviation": 0.0 for name in row} | {"loss_deviation": 0.0012, "seconds_deviation": 0.12}
-    final = pd.DataFrame([{**head, **row, **spread, "compile_seconds": 1.0, "status": "4 done, 1 diverged"}])
+    final = pd.DataFrame(
+        [{**head, **row, **spread, "compile_seconds": 1.0, "leads": True, "status": "4 done, 1 diverged"}]
+    )
     for layout, table in ((console.trace, pd.DataFrame([row])), (console.comparison, final)):
         out = StringIO()
         Console(file=out, width=width, markup=False).print(layout(table, width))

@@ -89,7 +89,7 @@ def test_a_config_is_written_in_one_move(monkeypatch):
     ("name", "value", "reason"),
     [
         ("nodes", 0, "nodes = 0: must be at least 1"),
-        ("seed", -1, "seed = -1: must be at least 0"),
+        ("data_seed", -1, "data_seed = -1: must be at least 0"),
         ("strength", -0.5, "strength = -0.5: must be at least 0"),
         ("strength", float("nan"), "strength = nan: must be a finite number"),
         ("engine", "stackd", "unknown engine 'stackd': did you mean 'stacked'?"),

@@ -24,15 +24,15 @@ def test_tune_shows_the_winners_and_keeps_the_tables(capsys, tmp_path):
     grid = tmp_path / "grid.toml"
     grid.write_text("alpha = [0.5, 4]\n[gt-hsgd]\nalpha = [4]\nbeta = [0.1, 0.2]\ninitial_batch = [8]\n")
     out = str(tmp_path / "tuned")
-    arguments = ["gt-dsgd", "gt-hsgd[batch=2]", "--grid", str(grid), "--seeds", "2", "--format", "csv", "--out", out]
+    arguments = ["gt-dsgd", "gt-hsgd[batch=2]", "--grid", str(grid), "--fresh", "0-1", "--format", "csv", "--out", out]
     command("tune", *arguments, *SMALL)
     table = pd.read_csv(io.StringIO(capsys.readouterr().out))
-    assert table["method"].str.startswith(("gt-dsgd[alpha=4", "gt-hsgd[alpha=4")).all()
+    assert table["method"].str.startswith(("gt-dsgd[alpha=4", "gt-hsgd[batch=2,alpha=4")).all()
     assert table["configurations"].tolist() == [2, 2]
     assert (table["deviation"] > 0).all()
     for name in ("gt-dsgd", "gt-hsgd[batch=2]"):
-        assert len(pd.read_csv(tmp_path / "tuned" / name / "sweep.csv")) == 2
-        assert json.loads((tmp_path / "tuned" / name / "tuned.json").read_text())["seed"] == 0
+        assert sorted(set(pd.read_csv(tmp_path / "tuned" / name / "sweep.csv")["seed"])) == [100, 101, 102]
+        assert json.loads((tmp_path / "tuned" / name / "tuned.json").read_text())["by"] == "loss"
     place = str(tmp_path / "tuned" / "gt-hsgd[batch=2]")
     command("plot", place, "--heatmap", "alpha,beta", "--out", str(tmp_path / "heat.png"))
     command("report", str(tmp_path / "tuned"))
@@ -57,19 +57,21 @@ def test_a_grid_file_must_have_something_for_the_method(capsys, tmp_path):
 )
 def test_a_grid_file_may_have_schedules_their_numbers_and_compressors(method, text, winners, capsys, tmp_path):
     (tmp_path / "grid.toml").write_text(text)
-    options = ["--seeds", "0", "--format", "json", *SMALL]
+    options = ["--seed", "7", "--fresh", "none", "--format", "json", *SMALL]
     command("tune", method, "--grid", str(tmp_path / "grid.toml"), *options)
     [found] = json.loads(capsys.readouterr().out)
     assert any(winner in found["method"] for winner in winners), found
     assert methods.parse(found["method"])
 
 
-@pytest.mark.parametrize("search", ["grid", "halving"])
-def test_tune_by_name(capsys, search):
-    command("tune", "dsgd", "--grid", "small", "--search", search, "--seeds", "0", "--format", "json", *SMALL)
-    [found] = json.loads(capsys.readouterr().out)
-    assert found["configurations"] == 8
+def test_tune_by_name_within_a_budget(capsys):
+    loud = [flag for flag in SMALL if flag != "--quiet"]
+    command("tune", "dsgd", "--budget", "7", "--seed", "7,9", "--fresh", "none", "--format", "json", *loud)
+    shown = capsys.readouterr()
+    [found] = json.loads(shown.out)
+    assert found["configurations"] == 3
     assert found["fresh_loss"] is None
+    assert "the budget is spent" in shown.err
 
 
 def test_plot_draws_the_runs_of_a_folder(tmp_path, capsys):
@@ -85,7 +87,7 @@ def test_a_table_for_one_method_adds_to_what_is_for_all(capsys, tmp_path):
     grid = tmp_path / "grid.toml"
     grid.write_text("alpha = [0.5, 4]\nbatch = [1, 2]\n[gt-hsgd]\nbeta = [0.1, 0.2]\nbatch = [4]\n")
     out = str(tmp_path / "out")
-    command("tune", "dsgd", "gt-hsgd", "--grid", str(grid), "--seeds", "0", "--out", out, *SMALL)
+    command("tune", "dsgd", "gt-hsgd", "--grid", str(grid), "--seed", "7", "--fresh", "none", "--out", out, *SMALL)
     tables = [pd.read_csv(tmp_path / "out" / name / "sweep.csv") for name in ("dsgd", "gt-hsgd")]
     assert [len(table) for table in tables] == [4, 4]
     assert set(tables[1]["batch"]) == {4}
@@ -98,7 +100,7 @@ def test_tune_all_leaves_out_what_cannot_run(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(methods, "METHODS", {name: methods.METHODS[name] for name in ("dsgd", "d2", "push-pull")})
     (tmp_path / "grid.toml").write_text("alpha = [1, 4]\n")
     loud = [flag for flag in SMALL if flag != "--quiet"]
-    words = ["--topology", "directed-exponential", "--grid", str(tmp_path / "grid.toml"), "--seeds", "0"]
+    words = ["--topology", "directed-exponential", "--grid", str(tmp_path / "grid.toml"), "--fresh", "none"]
     command("tune", "all", *words, "--format", "csv", "--out", str(tmp_path / "all"), *loud)
     shown = capsys.readouterr()
     found = pd.read_csv(io.StringIO(shown.out))["method"]

@@ -233,9 +233,9 @@ def test_methods_that_hold_arrays_do_the_same_everywhere(precision):
     for bits in (64, 32):
         assert peer.run(method, problem, RING, steps=3, precision=bits).status == "done", "an array without axes"
     found = peer.tune(lambda alpha: method.replace(alpha=alpha), problem, RING, grid={"alpha": [0.5, 2.0]}, epochs=5)
-    for alpha, loss in zip(found.table["alpha"], found.table["loss"], strict=True):
-        trace = peer.run(method.replace(alpha=alpha), problem, RING, epochs=5)
-        assert_close(loss, trace.table["loss"].iloc[-1], 1e-5)
+    for row in found.table.to_dict("records"):
+        trace = peer.run(method.replace(alpha=row["alpha"]), problem, RING, epochs=5, seed=row["seed"])
+        assert_close(row["loss"], trace.table["loss"].iloc[-1], 1e-5)
 
 
 @pytest.mark.parametrize("verb", ["mix", "disagree", "push"])

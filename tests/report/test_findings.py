@@ -318,9 +318,11 @@ def test_the_text_above_and_the_table(experiment):
 
 def test_several_problems_each_have_their_best(tmp_path):
     for method, problem, scale in [("a", "one", 1), ("b", "one", 2), ("a", "two", 9), ("b", "two", 8)]:
-        trace(method, losses=[scale, scale], problem=problem).save(tmp_path / problem / method)
+        for seed in range(2):
+            one = trace(method, losses=[scale, scale], problem=problem, seed=seed)
+            one.save(tmp_path / problem / f"{method}-{seed}")
     page = report.write(tmp_path)
-    assert "4 runs of 2 methods on 2 problems. Smallest final loss on one: a (problem one)" in words(page)
+    assert "8 runs of 2 methods on 2 problems. Smallest final loss on one: a (problem one)" in words(page)
     assert "on two: b (problem two) with 8." in words(page)
     assert page.read_text().count('<tr class="best">') == 2
     assert '<select id="problem">' in page.read_text()
@@ -533,7 +535,18 @@ def test_a_network_of_very_many_links_is_not_drawn(tmp_path):
 def test_what_was_interrupted_is_not_the_best(tmp_path):
     trace("dsgd", losses=[1, 0.1], status=Status.interrupted).save(tmp_path / "a")
     trace("d2", losses=[1, 0.5]).save(tmp_path / "b")
-    assert [one.label for one in findings.leaders(findings.grouped(findings.runs(tmp_path)))] == ["d2"]
+    groups = findings.grouped(findings.runs(tmp_path))
+    assert findings.smallest(groups).label == "d2"
+    assert findings.leaders(groups) == [], "one seed gives no verdict"
+
+
+def test_seeds_are_paired_by_their_numbers(tmp_path):
+    """In the order of folders, which is not that of seeds, the two would be level."""
+    for name, shift in (("a", 0.0), ("b", 0.01)):
+        for seed in range(3):
+            place = seed if name == "a" else 2 - seed
+            trace(name, losses=[9, seed + shift], seed=seed).save(tmp_path / f"{name}-{place}")
+    assert [one.label for one in findings.leaders(findings.grouped(findings.runs(tmp_path)))] == ["a"]
 
 
 def test_runs_of_different_lengths_are_not_seeds_of_one(tmp_path):

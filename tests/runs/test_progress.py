@@ -69,4 +69,4 @@ def test_what_is_asked_for(notebook):
 
 def test_a_file_has_no_bar():
     assert isinstance(progress.choose(None), progress.Silent)
-    assert isinstance(progress.choose(True), progress.Bar)
+    assert isinstance(progress.choose(True), progress.Lines)

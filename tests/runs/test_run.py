@@ -284,7 +284,7 @@ def test_progress_meter_is_told():
 
 def test_progress_is_a_bar_on_a_terminal_and_silence_elsewhere(monkeypatch, capsys):
     assert isinstance(progress.choose(None), progress.Silent)
-    assert isinstance(progress.choose(True), progress.Bar)
+    assert isinstance(progress.choose(True), progress.Lines)
 
     class Terminal(io.StringIO):
         def isatty(self):

@@ -8,24 +8,35 @@ import shutil
 import warnings
 from dataclasses import replace
 from io import StringIO
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
+from scipy import stats
 
 import made_traces
 import peerdescent as peer
 from peerdescent.cli import console
 from peerdescent.report import findings
 from peerdescent.studies import compared, comparing
-from peerdescent.sweeps import quick
-from small import small_logistic, small_streaming
+from peerdescent.sweeps import tuning
+from small import Spy, small_logistic, small_streaming
 
-OPTIMISED = True  # quick tunes of thousands of steps
+
+class State(NamedTuple):
+    """The state of a method written by hand."""
+
+    x: Any
+
+
+OPTIMISED = True  # searches of thousands of steps
+FEW = {"budget": 12, "epochs": 1, "record": 2, "seed": range(2)}
+"""A search of four configurations."""
 RING = peer.Network(peer.topology.ring(6))
-GIVEN = {"plain": "dsgd[alpha=0.4]", "ours": peer.methods.gt_dsgd(alpha=0.4)}
-SHORT = {"steps": 12, "record": 3, "seeds": 2}
+GIVEN = {"plain": "dsgd[alpha=0.4,batch=1]", "ours": peer.methods.gt_dsgd(alpha=0.4)}
+SHORT = {"steps": 12, "record": 3, "seed": range(2)}
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +71,11 @@ def test_the_table_is_of_runs_with_the_same_seeds(problem, found):
 
 def test_texts_and_figures(found):
     lines = found.to_markdown().splitlines()
-    assert lines[0] == "| method | loss | grad norm | largest entry | epoch | rounds | bytes |"
+    assert lines[0] == "| method | loss | consensus | largest entry | epoch | rounds | bytes |"
     best = found.table.set_index("method").loc[found.best]
     digits = 1 - math.floor(math.log10(best["loss_deviation"]))
     cell = f"**{best['loss']:.{digits}f} ± {best['loss_deviation']:.{digits}f}**"
-    means, near = found.table["loss"], best["loss"] + best["loss_deviation"]
-    assert [line.count("**") for line in lines[2:]] == [2 * (loss <= near) for loss in means]
+    assert [line.count("**") for line in lines[2:]] == [2 * leads for leads in found.table["leads"]]
     assert cell in found.to_markdown()
     said = cell.strip("*")
     assert repr(found[found.best]).endswith(f"loss {said})"), "one text for one result"
@@ -95,18 +105,53 @@ def made(costs=None, **losses):
     return peer.Comparison({name: peer.Traces(trace(name, *one) for one in enumerate(o)) for name, o in losses.items()})
 
 
-def test_all_within_one_deviation_of_the_best_are_marked(tmp_path):
-    found = made(steady=[0.35, 0.35], lucky=[0.30, 0.40], far=[0.9, 0.9], best=[0.29, 0.37])  # the best: 0.33 ± 0.057
+def test_the_best_and_all_that_are_level_with_it_are_marked(tmp_path):
+    """Over the same seeds: what is a little worse with every one is not level, what is better with some is."""
+    best, close, lucky = map(np.array, ([0.29, 0.37, 0.33], [0.01, 0.011, 0.012], [-0.02, 0.05, 0.01]))
+    found = made(close=best + close, lucky=best + lucky, far=[0.9, 0.8, 0.9], best=best)
     assert found.best == "best"
-    marked = ["steady", "lucky", "best"]
+    marked = ["lucky", "best"]
+    differences = found.differences.set_index("method")
+    test = stats.ttest_rel(best + lucky, best).confidence_interval()
+    assert differences.loc["lucky", ["low", "high"]].tolist() == pytest.approx([test.low, test.high])
+    assert differences["difference"].tolist() == pytest.approx([0.011, 0.04 / 3, 0.53667, 0], abs=1e-5)
+    assert differences["level"].tolist() == [False, True, False, True]
+    assert found.table["leads"].tolist() == [False, True, False, True]
+    assert "level with it: lucky" in found.verdict
     assert [line.split()[1] for line in found.to_markdown().splitlines() if "**" in line] == marked
-    assert found.to_latex(["loss"]).count("mathbf") + found.to_latex(["loss"]).count("textbf") == 3
+    assert found.to_latex(["loss"]).count("mathbf") + found.to_latex(["loss"]).count("textbf") == 2
     terminal = StringIO()
     Console(file=terminal, width=200).print(console.comparison(found.table, 200))
     assert [line.split()[0] for line in terminal.getvalue().splitlines() if " * " in line and "|" not in line] == marked
-    assert found.report(tmp_path).read_text(encoding="utf-8").count('<tr class="best">') == 3
-    alone = made(one=[0.35], two=[0.350001])
-    assert alone.to_markdown().count("**") == 2, "one seed has no deviation"
+    assert found.report(tmp_path).read_text(encoding="utf-8").count('<tr class="best">') == 2
+    alone = made(one=[0.35], two=[0.4])
+    assert (alone.best, alone.to_markdown().count("**")) == ("one", 0), "one seed gives no verdict"
+    assert alone.differences["low"].isna().all()
+    assert "no verdict" in alone.verdict
+    many = made(five=[1.0, 2.0, 3.0, 4.0, 100.0], equal=[1.0, 2.0, 3.0, 4.0, 100.0])
+    assert many.table["loss_middle"].tolist() == [3, 3]
+    assert many.table["leads"].tolist() == [True, True]
+
+
+def test_costs_to_a_target_are_interpolated_and_of_the_seeds_that_reach_it():
+    def trace(seed, losses):
+        return made_traces.make(
+            losses, seed=seed, gradients=[0.0, 10, 20], rounds=[0.0, 4, 8], seconds=[0.0, 1, 2], clock=math.nan
+        )
+
+    reached = peer.Traces([trace(0, [1.0, 0.5, 0.1]), trace(1, [1.0, 0.9, 0.3]), trace(2, [1.0, 0.8, 0.7])])
+    found = peer.Comparison({"two": reached}).to_reach(loss=0.5)
+    row = found.set_index("method").loc["two"]
+    places = [1, 1 + 0.4 / 0.6]  # records after which 0.5 is reached
+    assert row["reached"] == pytest.approx(2 / 3)
+    assert row[["gradients", "rounds", "bytes", "seconds"]].tolist() == pytest.approx(
+        [np.mean(places) * each for each in (10, 4, 1e5, 1)]
+    )
+    none = peer.Comparison({"two": reached}).to_reach(loss=0.01).iloc[0]
+    assert none["reached"] == 0
+    assert math.isnan(none["rounds"])
+    with pytest.raises(ValueError, match="give one target"):
+        peer.Comparison({"two": reached}).to_reach(loss=0.1, consensus=1)
 
 
 def test_costs_that_differ_between_seeds_have_a_deviation(tmp_path):
@@ -154,20 +199,22 @@ def test_a_folder_and_a_page(found, tmp_path):
 
 def test_a_folder_goes_on_and_keeps_what_was_chosen(problem, tmp_path, monkeypatch):
     methods = ["dsgd", peer.methods.gt_dsgd]
-    first = peer.compare(methods, problem, RING, out=tmp_path, **SHORT)
-    monkeypatch.setattr(quick, "sweep", None)  # nothing is tuned again
-    said = []
-    longer = peer.compare(methods, problem, RING, out=tmp_path, note=said.append, steps=24, record=6, seeds=3)
-    assert said == [f"{name}: {how}" for name, how in first.how.items()]
+    first = peer.compare(methods, problem, RING, out=tmp_path, **FEW)
+    more = FEW | {"seed": range(3)}
+    longer = peer.compare(methods, problem, RING, out=tmp_path, **more)
+    assert longer.how == first.how
     assert longer["dsgd"].seeds == (0, 1, 2)
     for name in first:
-        before = first[name][0].table
-        pd.testing.assert_frame_equal(longer[name][0].table[: len(before)], before)
+        pd.testing.assert_frame_equal(longer[name][0].table, first[name][0].table)
+    more |= {"epochs": 2}
+    for name, traces in peer.compare(methods, problem, RING, out=tmp_path, **more).items():
+        assert traces[0].table["step"].iloc[-1] > longer[name][0].table["step"].iloc[-1]
+        assert traces[0].identity.method == first[name][0].identity.method, "chosen for fewer steps, and kept"
     assert peer.Comparison.load(tmp_path).how == first.how
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        more = peer.compare([*methods, "d2[alpha=0.4]"], problem, RING, out=tmp_path, steps=24, record=4, seeds=3)
-    assert list(more) == ["dsgd", "gt-dsgd", "d2[alpha=0.4]"]
+        more = peer.compare([*methods, "d2[alpha=0.4,batch=1]"], problem, RING, out=tmp_path, **more | {"record": 4})
+    assert list(more) == ["dsgd", "gt-dsgd", "d2[alpha=0.4,batch=1]"]
     text = "is finished, and was recorded at other steps than those asked for"
     assert [str(one.message) for one in caught] == [f"dsgd {text}", f"gt-dsgd {text}"], "one for all seeds"
     assert {one.filename for one in caught} == {__file__}
@@ -176,7 +223,7 @@ def test_a_folder_goes_on_and_keeps_what_was_chosen(problem, tmp_path, monkeypat
 @pytest.fixture(scope="module")
 def stored(problem, tmp_path_factory):
     home = tmp_path_factory.mktemp("stored") / "c"
-    peer.compare(["dsgd"], problem, RING, out=home, **SHORT)
+    peer.compare(["dsgd"], problem, RING, out=home, **FEW)
     return home
 
 
@@ -194,7 +241,7 @@ def assert_refused(message, folder, methods, problem, **options):
     """A call in a folder is refused, and the folder stays as it was."""
     before, places = files_in(folder), sorted(folder.rglob("*"))
     with pytest.raises(ValueError, match=message):
-        peer.compare(methods, problem, RING, out=folder, **{**SHORT, **options})
+        peer.compare(methods, problem, RING, out=folder, **{**FEW, **options})
     assert sorted(folder.rglob("*")) == places
     assert files_in(folder) == before
 
@@ -202,42 +249,24 @@ def assert_refused(message, folder, methods, problem, **options):
 def test_seeds_that_are_left_out_are_refused_before_anything_runs(problem, folder, monkeypatch):
     monkeypatch.setattr(comparing, "run", lambda *arguments, **options: pytest.fail("it ran"))
     message = "dsgd has runs of other seeds, seed-1: give another folder, or those seeds as well"
-    assert_refused(message, folder, ["dsgd"], problem, seeds=1, steps=24)
-    assert_refused(message, folder, ["d2", "dsgd"], problem, seeds=[0, 2])
+    assert_refused(message, folder, ["dsgd"], problem, seed=[0])
+    assert_refused(message, folder, ["d2", "dsgd"], problem, seed=[0, 2])
 
 
 def test_runs_that_would_have_ended_earlier_are_refused(problem, folder):
     """Else some seeds or methods would end by a rule, and others not."""
     rule = {"stop": lambda row: row["step"] >= 4}
-    message = "seed 0 has 12 steps, and would have ended before: the function given as stop, at step 4"
-    assert_refused(message, folder, ["dsgd"], problem, seeds=4, **rule)
-    assert_refused(message, folder, ["dsgd", "d2[alpha=0.4]"], problem, **rule)
+    message = "seed 0 has .* steps, and would have ended before: the function given as stop, at step"
+    assert_refused(message, folder, ["dsgd"], problem, seed=range(4), **rule)
+    assert_refused(message, folder, ["dsgd", "d2[alpha=0.4,batch=1]"], problem, **rule)
 
 
 def test_a_call_that_is_refused_does_not_change_what_was_chosen(folder):
     """What the folder says was chosen is what its runs have."""
     other = small_logistic(strength=10.0)
-    assert_refused("cannot resume: method is 'dsgd.* here and was 'dsgd", folder, ["dsgd"], other, seeds=3)
+    assert_refused("sweep.csv is about something else: values is", folder, ["dsgd"], other, seed=range(3))
     known = peer.Comparison.load(folder)
-    assert f"alpha={known.how['dsgd'].split()[2]}" in known["dsgd"][0].identity.method.replace(".0", "")
-
-
-def test_a_seed_that_parameters_were_chosen_on_is_not_compared(problem, folder, monkeypatch):
-    """They are chosen anew on other seeds. Where that gives other values, earlier runs are not continued."""
-    real, tuned = quick.sweep, []
-    monkeypatch.setattr(
-        quick, "sweep", lambda *args, **options: tuned.append(options["seed"]) or real(*args, **options)
-    )
-    seeds = [0, 1, 1002]
-    with monkeypatch.context() as changed:
-        changed.setattr(comparing, "_tuned", lambda *arguments: ({"alpha": 0.125}, "chosen anew"))
-        assert_refused(r"cannot resume: method is 'dsgd\[batch=1,alpha=0.125", folder, ["dsgd"], problem, seeds=seeds)
-    more = peer.compare(["dsgd"], problem, RING, out=folder, **SHORT | {"seeds": seeds})
-    assert more["dsgd"].seeds == tuple(seeds)
-    assert more.how["dsgd"].endswith("seeds 1001, 1003, 1004")
-    assert tuned
-    assert all(not set(each) & set(seeds) for each in tuned)
-    assert peer.Comparison.load(folder).how == more.how
+    assert f"alpha={known.how['dsgd'].split()[2].strip(',')}" in known["dsgd"][0].identity.method.replace(".0", "")
 
 
 def test_runs_that_are_done_at_different_steps_have_no_mean(problem):
@@ -301,25 +330,16 @@ def test_metrics_of_one_name_that_compute_something_else_are_refused(problem):
     assert mixed.table["largest"].isna().tolist() == [False, True]
 
 
-def test_parameters_are_chosen_on_other_seeds_and_said(problem):
-    said = []
-    found = peer.compare(["gt-hsgd", *GIVEN.values()], problem, RING, note=said.append, **SHORT | {"seeds": [1002, 3]})
-    chosen = quick.quick_tune("gt-hsgd", problem, RING, steps=12, apart=[1002, 3])
-    assert found["gt-hsgd"][0].identity.method == str(chosen.method)
-    assert said == [f"gt-hsgd: {chosen.how}"]
-    assert list(found.how.values()) == [chosen.how, "given", "given"]
-    assert chosen.how.endswith("seeds 1001, 1003, 1004")
-    assert found.table["seeds"].tolist() == [2, 2, 2]
-
-
 def test_without_tuning_the_defaults_are_named(problem):
     said = []
-    found = peer.compare(["dsgd", "d2[alpha=1]", "gt-dsgd"], problem, RING, tune=False, note=said.append, **SHORT)
+    found = peer.compare(
+        ["dsgd", "d2[alpha=1,batch=1]", "gt-dsgd"], problem, RING, tune=False, note=said.append, **SHORT
+    )
     assert found["dsgd"][0].identity.method == str(peer.methods.dsgd())
     assert said == ["dsgd, gt-dsgd: parameters that are not given are the defaults; they are tuned for no problem"]
     assert list(found.how.items()) == [
         ("dsgd", "the defaults: they are tuned for no problem"),
-        ("d2[alpha=1]", "given"),
+        ("d2[alpha=1,batch=1]", "given"),
         ("gt-dsgd", "the defaults: they are tuned for no problem"),
     ]
 
@@ -330,7 +350,7 @@ def test_the_first_command_shows_every_method_at_its_best():
     losses = {}
     for partition, tune in (("uniform", True), ("uniform", False), ("label", True)):
         problem = peer.problems.logistic(peer.datasets.load("digits").partition(20, by=partition))
-        found = peer.compare(["dsgd", "gt-hsgd"], problem, network, epochs=10, record=1, seeds=3, tune=tune)
+        found = peer.compare(["dsgd", "gt-hsgd"], problem, network, epochs=10, record=1, seed=range(3), tune=tune)
         losses[partition, tune] = found.table["loss"].tolist()
     for partition in ("uniform", "label"):
         plain, ours = losses[partition, True]
@@ -340,14 +360,17 @@ def test_the_first_command_shows_every_method_at_its_best():
 
 
 def test_what_diverges_has_no_mean_and_does_not_win(problem):
-    found = peer.compare({"wild": "dsgd[alpha=1e9]", **GIVEN}, problem, RING, **SHORT)
+    found = peer.compare({"wild": "dsgd[alpha=1e9,batch=1]", **GIVEN}, problem, RING, **SHORT)
     row = found.table.iloc[0]
     assert row["status"] == "diverged"
     assert math.isnan(row["loss"])
     assert found.best in GIVEN
     assert "| status |" in found.to_markdown()
     assert "| – |" in found.to_markdown()
-    one = peer.compare({"wild": "dsgd[alpha=1e9]"}, problem, RING, **SHORT | {"seeds": 1})
+    gone = peer.compare(["dsgd[alpha=1e9]", "d2[alpha=0.4,batch=1]"], problem, RING, **FEW)
+    assert gone.table["status"].tolist() == ["diverged", "done"], "no configuration ends, and others go on"
+    assert "diverged" in gone.how["dsgd[alpha=1e9]"]
+    one = peer.compare({"wild": "dsgd[alpha=1e9,batch=1]"}, problem, RING, **SHORT | {"seed": 0})
     assert one.best is None
     assert one.table["loss"].iloc[0] > 1e3, "that of one seed is its last record"
 
@@ -365,8 +388,8 @@ def test_ctrl_c_returns_what_there_is(problem, tmp_path, monkeypatch):
     assert (list(part), part.missing, part.is_interrupted) == (["plain"], ("ours",), True)
     assert "not run: ours" in repr(part)
     assert peer.Comparison.load(tmp_path).missing == ("ours",)
-    with pytest.raises(KeyboardInterrupt):
-        peer.compare({"ours": GIVEN["ours"]}, problem, RING, **SHORT)
+    none = peer.compare({"ours": GIVEN["ours"]}, problem, RING, **SHORT)
+    assert (list(none), none.missing, none.best) == ([], ("ours",), None)
     monkeypatch.undo()
     whole = peer.compare(GIVEN, problem, RING, out=tmp_path, **SHORT)
     assert not whole.is_interrupted
@@ -374,7 +397,9 @@ def test_ctrl_c_returns_what_there_is(problem, tmp_path, monkeypatch):
 
 
 def test_a_stream_has_steps():
-    found = peer.compare(["gt-hsgd", "dsgd[alpha=0.1]"], small_streaming(), RING, steps=10, record=2, seeds=2)
+    found = peer.compare(
+        ["gt-dsgd[batch=1]", "dsgd[alpha=0.1,batch=1]"], small_streaming(), RING, steps=10, record=2, seed=range(2)
+    )
     assert found.table["epoch"].isna().all()
     assert "epoch" not in found.to_markdown()
     assert found.figure().axes[0].get_xlabel() == "steps"
@@ -398,28 +423,68 @@ def test_refusals(problem):
     refused("a method is a int: give a Method", [3])
     refused("'' as the name of a method: give a text", {"": "dsgd"})
     refused("unknown method 'dgsd'", ["dgsd"])
-    refused("seeds = 0: must be", ["dsgd"], seeds=0)
-    refused("seed=3: compare has seeds= instead, where seeds=3 are the seeds 0, 1 and 2", ["dsgd"], seed=3)
+    refused("seed = -1", ["dsgd"], seed=-1)
     refused("unknown argument of compare 'metric': did you mean 'metrics'", ["dsgd"], metric=[])
-    refused("seed 1 is given twice", ["dsgd"], seeds=[1, 1])
+    refused("seed 1 is given twice", ["dsgd"], seed=[1, 1])
     refused("steps = None, epochs = None: give exactly one", ["dsgd"], steps=None)
     with pytest.raises(ValueError, match="d2 needs a symmetric weight matrix"):
         peer.compare(["dsgd", "d2"], problem, peer.Network(peer.topology.directed_exponential(6)), **SHORT)
 
 
-def test_a_tuned_method_that_ends_above_the_start_is_told_of(monkeypatch, tmp_path):
-    """And only then: a longer run of it may end below."""
-    problem, said = small_logistic(), []
-    chosen = peer.sweeps.quick_tune("dsgd[batch=1]", problem, RING, steps=4)
-    bad = chosen._replace(values={"alpha": 300.0}, how="alpha = 300 by a quick tune")
-    monkeypatch.setattr(comparing, "quick_tune", lambda *_, **__: bad)
-    options = {"seeds": 2, "out": tmp_path / "a", "note": said.append, "progress": False}
-    for steps in (4, 6):
-        found = peer.compare(["dsgd"], problem, RING, steps=steps, **options)
-        assert (found["dsgd"].table.query("step > 0")["loss"] > 0.7).any(), "what this is about"
-        assert (
-            found.how["dsgd"] == "alpha = 300 by a quick tune; yet a run ends above the start: give a smaller step size"
-        )
-        assert said.pop() == f"dsgd: {found.how['dsgd']}"
-    monkeypatch.setattr(comparing, "quick_tune", lambda *_, **__: chosen)
-    assert "above the start" not in peer.compare(["dsgd"], problem, RING, steps=4, seeds=2).how["dsgd"]
+def test_ctrl_c_while_the_second_is_tuned_returns_the_first_and_goes_on(problem, tmp_path, monkeypatch):
+    real, calls = tuning.sweep, []
+
+    def third(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    methods, options = ["dsgd", "gt-dsgd"], FEW | {"out": tmp_path, "budget": 24}
+    whole = peer.compare(methods, problem, RING, **FEW | {"budget": 24})
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning, "sweep", third)
+        part = peer.compare(methods, problem, RING, **options)
+    assert (list(part), part.missing, part.is_interrupted) == (["dsgd"], ("gt-dsgd",), True)
+    assert peer.Comparison.load(tmp_path).missing == ("gt-dsgd",)
+    again = peer.compare(methods, problem, RING, **options)
+    assert again.how == whole.how
+    assert again.table["loss"].tolist() == pytest.approx(whole.table["loss"].tolist(), rel=1e-6)
+    none = peer.compare(methods, problem, RING, progress=Spy(0), **FEW | {"out": tmp_path / "none"})
+    assert (list(none), none.missing) == ([], ("dsgd", "gt-dsgd"))
+    assert "gt-dsgd" in repr(none)
+    assert (tmp_path / "none" / "comparison.json").exists()
+
+
+def test_what_is_open_is_tuned_on_seeds_that_are_not_compared_and_said(problem):
+    """Pairs of a function and its grid, names and selectors; what was tuned before and methods are run as they are."""
+
+    def mine(alpha=0.1):
+        def init(x, net):
+            return State(x)
+
+        def step(state, net):
+            return State(net.mix(state.x - alpha * net.grad(state.x, net.sample(1))))
+
+        return peer.Method(init, step, "mine")
+
+    before = peer.tune(["dsgd[batch=1]", "gt-dsgd"], problem, RING, epochs=1, budget=12, fresh=())
+    said, seeds = [], [101, 3]
+    methods = [(mine, {"alpha": [1e-3, 0.5, 1e9]}), "d2[batch=1]", *before, peer.methods.d2(alpha=0.4)]
+    found = peer.compare(methods, problem, RING, note=said.append, **FEW | {"seed": seeds})
+    assert list(found) == ["mine", "d2[batch=1]", "dsgd[batch=1]", "gt-dsgd", "d2"]
+    assert (found.tuned["mine"].best, found["mine"][0].identity.method) == ({"alpha": 0.5}, "mine")
+    best = peer.run(mine(0.5), problem, RING, epochs=1, seed=3)
+    assert found["mine"].of(3).table["loss"].iloc[-1] == pytest.approx(best.table["loss"].iloc[-1], rel=1e-6)
+    assert set(found.tuned["mine"].table["seed"]) == {100, 102, 103}
+    alone = peer.tune("d2[batch=1]", problem, RING, epochs=1, budget=12, fresh=(), seed=[100, 102, 103])
+    assert found["d2[batch=1]"][0].identity.method == str(alone.method)
+    assert [found.tuned[one.name] for one in before] == before
+    assert [found[one.name][0].identity.method for one in before] == [str(one.method) for one in before]
+    assert found.how["d2"] == "given"
+    protocol = found.protocol()
+    for fact in ("100, 102, 103", "101, 3", "mine", alone.how, *(one.how for one in before), "95 %"):
+        assert fact in protocol
+    assert "3 configurations" in found.how["mine"]
+    assert all(found.how[name] in " ".join(said) for name in ("mine", "d2[batch=1]"))
+    assert found.table["seeds"].tolist() == [2] * 5

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import peerdescent as peer
-from peerdescent.sweeps import recording, tuning
+from peerdescent.sweeps import recording
 from small import small_logistic
 
 RING, STAR = (peer.Network(make(6)) for make in (peer.topology.ring, peer.topology.star))
@@ -38,19 +38,6 @@ def test_the_best_of_each_setting():
     assert [own[0].identity.network.split(",")[0] for own in curves.values()] == ["Network(ring", "Network(star"]
 
 
-def test_tune_begins_with_the_winner_and_takes_the_other_seeds():
-    problem, grid = small_logistic(), {"alpha": [0.1, 0.5, 2.0]}
-    tuned = peer.tune("dsgd[batch=2]", problem, RING, grid=grid, epochs=4, seeds=2, curves=2)
-    first, second = tuned.curves.values()
-    assert next(iter(tuned.curves)) == f"alpha = {tuned.best['alpha']:g}"
-    assert first.seeds == second.seeds == (1, 2)
-    assert first[0].identity.method == str(peer.methods.parse(tuned.selector))
-    assert [trace.table["loss"].iloc[-1] for trace in first] == pytest.approx(tuned.fresh["loss"].tolist(), 1e-6)
-    assert peer.tune("dsgd", problem, RING, grid=grid, epochs=4, seeds=0).curves == {}
-    alone = peer.tune("dsgd", problem, RING, grid=grid, epochs=4, seeds=0, curves=1)
-    assert [own.seeds for own in alone.curves.values()] == [(0,)], "without others, the seed of the search"
-
-
 def test_ctrl_c(monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
@@ -59,12 +46,8 @@ def test_ctrl_c(monkeypatch):
     table, curves = peer.sweep("dsgd", GRID, small_logistic(), RING, curves=2, **OPTIONS)
     assert curves == {}
     assert "interrupted" not in set(table["status"])
-    with pytest.raises(KeyboardInterrupt):
-        tuning.tune("dsgd", small_logistic(), RING, grid={"alpha": [0.1]}, epochs=2, seeds=0, curves=1)
 
 
 def test_refusals():
     with pytest.raises(ValueError, match="curves = 0: must be"):
         peer.sweep("dsgd", GRID, small_logistic(), RING, curves=0, **OPTIONS)
-    with pytest.raises(ValueError, match="curves = -1: must be"):
-        peer.tune("dsgd", small_logistic(), RING, curves=-1)

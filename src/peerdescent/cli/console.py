@@ -148,32 +148,29 @@ def trace(frame: pd.DataFrame, width: int, own: Sequence[Metric] = ()) -> Table:
     return shown
 
 
-def comparison(frame: pd.DataFrame, width: int, own: Sequence[Metric] = ()) -> Table:
+def comparison(frame: pd.DataFrame, width: int, own: Sequence[Metric] = (), by: str = "loss") -> Table:
     """A table with one row per method; marks are as in `Comparison.to_markdown`."""
     narrow = [c for c, least in WIDE.items() if width < least]
-    left_out = {"selector", "seeds", "step", "tracking", "compile_seconds", *_empty(frame), *narrow}
-    columns = [str(c) for c in frame.columns if c not in left_out and not str(c).endswith("_deviation")]
+    left_out = {"selector", "seeds", "step", "tracking", "compile_seconds", "leads", *_empty(frame), *narrow} - {by}
+    columns = [str(c) for c in frame.columns if c not in left_out and not str(c).endswith(("_deviation", "_middle"))]
     shown = table(*columns, numbers=columns[1:-1], gap=_gap(width))
-    shown.columns[columns.index("loss")].no_wrap = True
+    shown.columns[columns.index(by)].no_wrap = True
     from peerdescent.runs import METRICS, cells
     from peerdescent.runs.bands import VERTICAL
-    from peerdescent.runs.statistics import leading
 
-    ended = ["diverged" not in status and "interrupted" not in status for status in frame["status"]]
-    first = leading(frame["loss"], frame["loss_deviation"], ended)
-    for place, row in enumerate(frame.to_dict("records")):
-        best, texts = place in first, {c: cell(c, row[c], own) for c in columns}
+    for row in frame.to_dict("records"):
+        best, texts = bool(row["leads"]), {c: cell(c, row[c], own) for c in columns}
         for name in (c for c in columns if c == "loss" or (c in METRICS and c not in VERTICAL)):
             spread = row[f"{name}_deviation"]
             if spread > 0 and cell(name, spread) != cell(name, 0.0):  # times always differ a little
                 texts[name] = str(cells.cell(METRICS[name], row[name], spread))
-        texts["loss"] += " *" if best else "  "
+        texts[by] += " *" if best else "  "
         style = "bold green" if best else "red" if "diverged" in row["status"] else None
         shown.add_row(*texts.values(), style=style)
     more = "" if width >= max(WIDE.values()) else f"; {MORE}"
     seeds = max(frame["seeds"])
-    over = f", and those within its deviation; means over {seeds} seeds, ± sample deviation" if seeds > 1 else ""
-    shown.caption = f"* smallest loss{over}{more}"
+    over = f"* best, and level with it (95 % of paired differences); means over {seeds} seeds, ± sample deviation"
+    shown.caption = over + more if seeds > 1 else f"one seed gives no verdict{more}"
     return shown
 
 

@@ -32,7 +32,6 @@ RESUMABLE = (
     "epochs",
     "steps",
     "stop",
-    "seeds",
     "record",
     "grid",
     "skip_stationarity",
@@ -90,7 +89,7 @@ def run_command(
     given: dict[str, Any],
 ) -> int:
     """Run one method and show its trace."""
-    from peerdescent.sweeps.quick import is_open
+    from peerdescent.sweeps.tuning import is_open
 
     file = _earlier("method", config, method, given) if resume else experiment.read(config, "method")
     written = file.pop("method", None)
@@ -113,7 +112,7 @@ def run_command(
     shown = partial(console.trace, own=trace.metrics)
     console.result(options.format, trace.table, shown, method=selector, status=trace.status)
     _close(trace, options)
-    if is_open(selector, problem):
+    if is_open(selector):
         advice = "give them, or let peerdescent compare or tune choose"
         _note(options, f"parameters of {selector} that are not given are the defaults, tuned for no problem: {advice}")
     return {"done": 0, "stopped": 0, "diverged": 1, "interrupted": 130}[trace.status]
@@ -127,9 +126,9 @@ peerdescent compare 'dsgd\\[alpha=0.1]' 'dsgd\\[alpha=0.5]' --topology ring
 peerdescent compare d2 d-get gt-hsgd --data a9a --format csv > table.csv
 peerdescent compare --resume --out runs/first
 
-Parameters that are not given are chosen for the problem, by a quick tune on other seeds; --defaults leaves them as \
-they are. With --out: comparison.csv, comparison.png, and a run folder for each method and seed. What was killed \
-continues with --resume.
+Parameters that are not given are tuned for the problem, on other seeds and at the same cost for each method; \
+--defaults leaves them as they are. With --out: comparison.csv, comparison.png, and a run folder for each method and \
+seed. What was killed continues with --resume.
 
 Exit status: 0 (also where a method diverged), 2 bad input, 3 another process is lost, 130 interrupted by Ctrl-C, \
 SIGTERM or SIGHUP.""",
@@ -159,6 +158,7 @@ def compare_command(
     clock = experiment.clock(options)
     from peerdescent.runs.traces import place
     from peerdescent.studies import compared, comparing
+    from peerdescent.sweeps import tuning
 
     names = comparing.named(chosen)
     parsed = [peerdescent.methods.parse(selector) for selector in chosen]
@@ -170,7 +170,8 @@ def compare_command(
     options = replace(options, nodes=network.n)
     for method in parsed:
         check_network(method, network)
-    seeds = range(options.seed, options.seed + (options.seeds or experiment.SEEDS))
+    seeds = list(options.seed or tuning.FRESH)
+    options = replace(options, seed=tuple(seeds))
     if options.out and not resume:
         _clear_comparison(options, list(names), seeds, process)
     again = f"continue with peerdescent compare --resume --out {out}"
@@ -179,27 +180,32 @@ def compare_command(
             chosen,
             problem,
             network,
-            seeds=seeds,
+            seed=seeds,
             steps=options.steps,
             epochs=options.epochs,
             tune=not options.defaults,
+            budget=options.budget,
+            by=options.by,
             out=options.out,
             note=partial(_note, options),
             engine=options.engine,
             precision=options.precision,
             record=peerdescent.Grid(options.record, options.grid, not options.skip_stationarity),
-            progress=False if options.quiet else None,
+            progress=not options.quiet,
             stop=experiment.rules(options),
             clock=clock,
             metrics=metrics,
         )
+    if not found.traces:
+        raise KeyboardInterrupt(again if out else "")
     if out:
-        shared = replace(options, data_seed=options.seed if options.data_seed is None else options.data_seed)
         homes = compared.homes(out)
         for name, trace in [(name, trace) for name, traces in found.items() for trace in traces]:
-            own = replace(shared, seed=trace.identity.seed)
-            experiment.write(place(homes[name], own.seed) / "config.toml", own, method=trace.identity.method)
-    console.result(options.format, found.table, partial(console.comparison, own=metrics))
+            own = replace(options, seed=(trace.identity.seed,))
+            home = place(homes[name], trace.identity.seed)
+            experiment.write(home / "config.toml", own, method=trace.identity.method)
+    console.result(options.format, found.table, partial(console.comparison, own=metrics, by=options.by))
+    _note(options, found.verdict)
     if out:
         _note(
             options,
@@ -219,7 +225,7 @@ def _earlier(key: str, config: Path | None, methods: Any, given: Mapping[str, An
     _check_alike(given["out"], key)
     file = experiment.read(path, key)
     for name, value in {**given, **({key: methods} if methods else {})}.items():
-        same = name in RESUMABLE or value == file.get(name)
+        same = name in RESUMABLE or value == file.get(name) or (name == "seed" and key == "methods")
         flag = name.replace("_", "-")
         require(same, f"{flag} is {value} here and was {file.get(name)} in {path}: leave it out, or start another run")
     return file
@@ -267,11 +273,11 @@ def _run(
             network,
             steps=options.steps,
             epochs=options.epochs,
-            seed=options.seed,
+            seed=options.one_seed,
             engine=options.engine,
             precision=options.precision,
             record=peerdescent.Grid(options.record, options.grid, not options.skip_stationarity),
-            progress=console.Compiled(spinner) if spinner else False,
+            progress=console.Compiled(spinner) if spinner else not options.quiet,
             checkpoint=checkpoint,
             stop=experiment.rules(options),
             clock=clock,
@@ -411,5 +417,5 @@ def _close(trace: Trace, options: Options) -> None:
 
 
 def _note(options: Options, text: str) -> None:
-    if not options.quiet:
-        console.say(text)
+    for line in text.splitlines() if not options.quiet else ():
+        console.say(line)

@@ -13,7 +13,6 @@ from peerdescent import experiment, studies
 from peerdescent.cli import completion, console
 from peerdescent.cli.options import with_options
 from peerdescent.cli.theory import Epsilon, Exponents, Lam, table1_command
-from peerdescent.cli.tuning import Finalists
 from peerdescent.errors import require
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ FLAGS = {
     "data_dir": ("table2", *TUNED),
     "scale": MEASURED,
     "tuning": TUNED,
-    "finalists": TUNED,
     "spread": ("speedup",),
     "nodes": ("table1", *FIGURES),
     "strength": FIGURES,
@@ -62,7 +60,7 @@ peerdescent reproduce local --data a9a                           # how many roun
 peerdescent reproduce heavy-tails                                # noise of infinite variance
 peerdescent reproduce composite --data a9a                       # with an l1 term
 
-Scales: quick tunes on the medium grid (figure1 on a9a: some minutes on two cores), full on the paper's, tiny is a \
+Scales: quick tunes by a search (figure1 on a9a: some minutes on two cores), full over the paper's grid, tiny is a \
 test; speedup and topology have more seeds and longer runs in full. `all` is the paper's, with heterogeneity.
 
 --lam, --epsilon and --exponents are for table1, --nodes also for the figures and heterogeneity, which take \
@@ -83,7 +81,6 @@ def reproduce_command(
     tuning: Annotated[
         float | None, typer.Option("--tuning", help="Epochs of a figure's tuning. \\[default: the scale's]")
     ] = None,
-    finalists: Finalists = 1,
     spread: Annotated[float, typer.Option("--spread", help="How much nodes differ, for speedup.")] = 0.0,
     lam: Lam = 0.75,
     epsilon: Epsilon = 0.001,
@@ -107,7 +104,7 @@ def reproduce_command(
     options = experiment.settle({}, given)
     common: dict[str, Any] = {
         "scale": scale,
-        "progress": False if options.quiet else None,
+        "progress": not options.quiet,
         "note": (lambda text: None) if options.quiet else console.say,
     }
 
@@ -136,7 +133,7 @@ def reproduce_command(
         jobs.append(("heterogeneity", data, base / f"heterogeneity-{data}"))
     elif study in ("figure1", "figure2", "heterogeneity", "faults", "clock", "zoo"):
         jobs = [(study, data, out)]
-    how = {"tuning": tuning, "finalists": finalists, "data_dir": options.data_dir, **common}
+    how = {"tuning": tuning, "data_dir": options.data_dir, **common}
     if study in (*FIGURES, "all"):
         how |= {"nodes": options.nodes, "strength": options.strength}
     purposes: dict[str, Callable[[], dict[str, Any]]] = {

@@ -193,10 +193,10 @@ def bound_command(
         alpha=alpha,
         initial_batch=initial_batch,
         seeds=seeds,
-        seed=options.seed,
+        seed=options.one_seed,
         constants=known,
         precision=options.precision,
-        progress=False if options.quiet else None,
+        progress=not options.quiet,
         out=out and out / "runs",
     )
     if out is not None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -16,22 +17,15 @@ from peerdescent.cli import completion, console
 from peerdescent.cli.options import folder, with_options
 from peerdescent.errors import require, unknown
 
-Finalists = Annotated[
-    int,
-    typer.Option(
-        "--finalists", metavar="<int>", min=1, max=10**6, help="How many of the best are compared over 5 more seeds."
-    ),
-]
-
 app = typer.Typer()
 
 
 class Grid:
-    """The value of `--grid`: the name of a grid, or the values in a TOML file, for all methods or for one."""
+    """The value of `--grid`: "paper", or the values in a TOML file, for all methods or for one."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.values: dict[str, Any] = {} if text in sweeps.GRIDS else _values(text)
+        self.values: dict[str, Any] = {} if text == "paper" else _values(text)
 
     def of(self, selector: str) -> str | dict[str, Any]:
         """The grid of a method: its name, or values by parameter."""
@@ -54,8 +48,8 @@ class Grid:
 def _values(file: str) -> dict[str, Any]:
     """The content of a TOML file: numbers and texts (schedules, compressors), lists of them, or tables by method."""
     if not file.endswith(".toml"):
-        raise unknown("grid", file, [*sweeps.GRIDS, "FILE.toml"])
-    require(Path(file).is_file(), f"no file {file}: give a grid's file, or one of {', '.join(sweeps.GRIDS)}")
+        raise unknown("grid", file, ["paper", "FILE.toml"])
+    require(Path(file).is_file(), f"no file {file}: give a grid's file, or paper")
     try:
         found = tomllib.loads(Path(file).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -73,20 +67,19 @@ def _values(file: str) -> dict[str, Any]:
     "tune",
     epilog="""[bold]Examples[/bold]
 peerdescent tune gt-hsgd gt-dsgd --data digits
-peerdescent tune 'gt-hsgd\\[batch=1]' --data a9a --grid medium --out runs/tuned
-peerdescent tune gt-dsgd --curves 3 --out runs/curves      # then: peerdescent plot runs/curves --out curves.png
-peerdescent tune d-get --grid paper --search halving --epochs 30 --out runs/d-get
+peerdescent tune 'gt-hsgd\\[batch=1]' --data a9a --out runs/tuned
+peerdescent tune d-get --budget 20000 --epochs 30 --seed 100-104
 peerdescent tune gt-dsgd --grid mine.toml        # alpha = \\[0.1, 1, 10], batch = \\[1, 8]
 peerdescent tune 'dsgd\\[alpha=cosine(100)]' --grid mine.toml   # "alpha.scale" = \\[0.1, 1], batch = \\[1, 8]
 peerdescent tune all --epochs 10 --out runs/all   # every named method that the network allows
 
-Parameters given with a method are not tuned. The winner is run on other seeds than the one that chose it. \
-With --out: the tables of all configurations; the same command goes on with what is missing. With --curves 3, the \
-three best are run once more on those seeds with all records, for `peerdescent plot` and `report`.
+Parameters given with a method are not tuned. The search begins with values far apart, refines where the best are \
+close, and goes on past every edge; every method gets the same budget. The winner is run with the fresh seeds, which \
+were not searched. With --out: the tables of all configurations; the same command goes on with what is missing.
 
 Exit status: 0, 2 bad input, 130 interrupted by Ctrl-C (what is finished is saved).""",
 )
-@with_options("Data", "Problem", "Network", "epochs", "seed", "precision", "Output")
+@with_options("Data", "Problem", "Network", "epochs", "seed", "budget", "by", "test", "precision", "Output")
 def tune_command(
     methods: Annotated[
         list[str],
@@ -98,59 +91,52 @@ def tune_command(
         ),
     ],
     grid: Annotated[
-        Grid,
-        typer.Option(
-            "--grid",
-            metavar="NAME|FILE.toml",
-            parser=Grid,
-            help="The values to try: small, medium, paper, or a file.",
-        ),
-    ] = "small",  # type: ignore[assignment]  # typer parses the default, too
-    search: Annotated[
-        Literal["grid", "halving"], typer.Option("--search", help="All of them, or the better third thrice.")
-    ] = "grid",
-    finalists: Finalists = 1,
-    seeds: Annotated[
-        int, typer.Option("--seeds", metavar="<int>", min=0, max=10**6, help="Other seeds that the winner is run on.")
-    ] = 5,
-    curves: Annotated[
-        int, typer.Option("--curves", metavar="<int>", min=0, max=1000, help="How many of the best get run folders.")
-    ] = 0,
+        Grid | None,
+        typer.Option("--grid", metavar="paper|FILE.toml", parser=Grid, help="The values to try, in place of a search."),
+    ] = None,
+    fresh: Annotated[
+        str, typer.Option("--fresh", help="The seeds that the winner is run with; none for none.")
+    ] = "0-4",
     *,
     given: dict[str, Any],
 ) -> int:
     """Find the best parameters of one or several methods, at equal gradient cost."""
     import pandas as pd
 
+    from peerdescent.runs.progress import Share, choose
     from peerdescent.runs.statistics import deviation, mean
 
     options = experiment.settle({}, given)
-    require(curves == 0 or options.out is not None, f"--curves {curves} needs --out DIR for the run folders")
     everyone = "all" in methods
     require(not everyone or len(methods) == 1, "all stands for every named method: give no other beside it")
     selectors = list(library.METHODS) if everyone else methods
-    grid.check(selectors)
+    if grid is not None:
+        grid.check(selectors)
+    others = () if fresh == "none" else experiment.numbers(fresh)
     out = folder(options)
     with console.waiting(f"loading {options.data}", options.quiet):
-        problem, network = experiment.build(options, note=console.note(options.quiet))
+        partition = experiment.partition_of(options)
+        problem, network = experiment.build(options, note=console.note(options.quiet), partition=partition)
+        metrics = experiment.metrics_of(options, problem, partition.dataset)
     options = replace(options, nodes=network.n)  # with groups, it follows from the data
-    assert options.epochs is not None
     rows: list[dict[str, Any]] = []
-    for selector in selectors:
+    bar = choose(not options.quiet)
+    for k, selector in enumerate(selectors):
         try:
             found = sweeps.tune(
                 selector,
                 problem,
                 network,
-                grid=grid.of(selector),
-                search=search,
+                grid=None if grid is None else grid.of(selector),
+                budget=options.budget,
+                by=options.by,
+                steps=options.steps,
                 epochs=options.epochs,
-                seed=options.seed,
-                seeds=seeds,
-                finalists=finalists,
-                curves=curves,
+                seed=options.seed or sweeps.tuning.SEARCHED,
+                fresh=others,
+                metrics=metrics,
                 precision=options.precision,
-                progress=False if options.quiet else None,
+                progress=Share(bar, k / len(selectors), (k + 1) / len(selectors), f"tuning {selector}"),
                 out=out and out / (selector if everyone or len(selectors) > 1 else ""),
             )
         except ValueError as error:
@@ -159,14 +145,16 @@ def tune_command(
             if not options.quiet:
                 console.say(str(error), "left out")
             continue
+        if not options.quiet:
+            console.say(f"{selector}: {found.how}")
+        values = found.fresh["loss"] if others else [found.score]
         rows.append(
             {
                 "method": found.selector,
-                "configurations": len(found.table),
-                "diverged": int((found.table["status"] == "diverged").sum()),
-                "loss": found.loss,
-                "fresh_loss": float(mean(found.fresh["loss"])),
-                "deviation": float(deviation(found.fresh["loss"])),
+                "configurations": found.configurations,
+                options.by: found.score,
+                "fresh_loss": float(mean(values)) if others else math.nan,
+                "deviation": float(deviation(values)),
             }
         )
     if out:

@@ -32,6 +32,9 @@ CACHED = 1 << 18
 WIDE_FROM = 256
 """From this batch size on, a piece on a CPU has twice the capacity, and a group is not divided among threads."""
 
+PADDED = 64
+"""Up to this number of configurations a piece has as many as the next power of two, so that programs are shared."""
+
 LARGEST = 4096
 """The most configurations of a piece on a GPU; memory may allow fewer."""
 
@@ -113,7 +116,9 @@ class Fleet:
         program = Program(
             method.pattern, self.problem.oracle, does.aliases, many, does.code, does.rounds, self.problem.penalty
         )
-        each = [m.method.numbers for m in first]
+        # As many as a power of two share a program; those in excess repeat the last one.
+        count = 1 << (len(first) - 1).bit_length() if many and len(first) <= PADDED else len(first)
+        each = [m.method.numbers for m in [*first, *[first[-1]] * (count - len(first))]]
         lists = {name: [own[name] for own in each] for name in each[0]}
         values = {name: number(each, self.dtype) for name, each in lists.items()}
         numbers = {name: each[:, None] if many else each[0] for name, each in values.items()}
@@ -121,7 +126,7 @@ class Fleet:
         loop = Loop(program, method, self.problem, numbers, self.data, self.weights, seeds)
         x0 = self.x0
         if many:
-            x0 = jnp.broadcast_to(x0[:, None], (x0.shape[0], len(first), x0.shape[1]))
+            x0 = jnp.broadcast_to(x0[:, None], (x0.shape[0], count, x0.shape[1]))
         marks = np.array([m.marks for m in first])
         state, t = loop.start(x0), 1
         if since is not None:

@@ -17,9 +17,6 @@ from peerdescent.methods.parameters import Part, count, number, size
 
 BATCHES = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """The paper's minibatch sizes."""
-SMALL_BATCHES = {"paper": BATCHES, "medium": (1, 16, 256), "small": (1, 32)}
-LARGE_BATCHES = {"paper": BATCHES, "medium": (64, 1024), "small": (64,)}
-"""Batch sizes at t = 0 and at restarts."""
 
 
 class Previous(NamedTuple):
@@ -36,7 +33,7 @@ class sgd(Part):
     Robbins and Monro 1951. It has no memory.
     """
 
-    batch: int = size(1, tuned=SMALL_BATCHES)
+    batch: int = size(1, tuned=BATCHES)
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Any]:
         """v_0 = g(x_0; batch)."""
@@ -62,14 +59,10 @@ class hybrid(Part):
         low=0,
         high=1,
         note="1 is sgd, 0 never forgets",
-        tuned={
-            "paper": (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7),
-            "medium": (1e-4, 1e-3, 0.01, 0.1),
-            "small": (1e-3, 0.01, 0.1),
-        },
+        tuned=(1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7),
     )
-    batch: int = size(1, tuned=SMALL_BATCHES)
-    initial_batch: int = size(1, tuned=LARGE_BATCHES)
+    batch: int = size(1, tuned=BATCHES)
+    initial_batch: int = size(1, tuned=BATCHES)
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Previous]:
         """v_0 = g(x_0; initial_batch)."""
@@ -125,15 +118,11 @@ class spider(Part):
 
     period: int = count(
         100,
-        tuned={
-            "paper": (*(1 / k for k in range(20, 0, -1)), *range(2, 21)),
-            "medium": (0.25, 1, 4),
-            "small": (1,),
-        },
+        tuned=(*(1 / k for k in range(20, 0, -1)), *range(2, 21)),  # the paper's
         scaled=_of_an_epoch,
     )
-    batch: int = size(1, tuned=SMALL_BATCHES)
-    large_batch: int | None = size(None, optional=True, tuned=LARGE_BATCHES)
+    batch: int = size(1, tuned=BATCHES)
+    large_batch: int | None = size(None, optional=True, tuned=BATCHES)
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Previous]:
         """v_0 from the large batch."""
@@ -160,9 +149,9 @@ class momentum(Part):
         high=1,
         above=True,
         note="1 is sgd",
-        tuned={"paper": (0.01, 0.03, 0.1, 0.3, 0.7), "medium": (0.03, 0.1, 0.3), "small": (0.1,)},
+        tuned=(0.01, 0.03, 0.1, 0.3, 0.7),
     )
-    batch: int = size(1, tuned=SMALL_BATCHES)
+    batch: int = size(1, tuned=BATCHES)
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Vector]:
         """v_0 = g(x_0; batch)."""
@@ -192,10 +181,10 @@ class svrg(Part):
 
     period: int = count(
         100,
-        tuned={"paper": (0.25, 0.5, 1, 2, 4, 8), "medium": (0.5, 1, 4), "small": (1,)},
+        tuned=(0.25, 0.5, 1, 2, 4, 8),
         scaled=_of_an_epoch,
     )
-    batch: int = size(1, tuned=SMALL_BATCHES)
+    batch: int = size(1, tuned=BATCHES)
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Snapshot]:
         """tau = x_0, and v_0 the exact local gradient there."""
@@ -227,11 +216,11 @@ class page(Part):
         high=1,
         above=True,
         note="1 restarts always",
-        tuned={"paper": (0.25, 0.5, 1, 2, 4, 8), "medium": (0.5, 1, 4), "small": (1,)},
+        tuned=(0.25, 0.5, 1, 2, 4, 8),
         scaled=_once_in_epochs,
     )
-    batch: int = size(1, tuned=SMALL_BATCHES)
-    large_batch: int | None = size(None, optional=True, tuned=LARGE_BATCHES)
+    batch: int = size(1, tuned=BATCHES)
+    large_batch: int | None = size(None, optional=True, tuned=BATCHES)
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Previous]:
         """v_0 from the large batch."""
@@ -265,7 +254,7 @@ class adam(Part):
     beta1: float = number(0.9, low=0, high=1, below=True)
     beta2: float = number(0.999, low=0, high=1, below=True)
     epsilon: float = number(1e-8, low=0, above=True)
-    batch: int = size(1, tuned=SMALL_BATCHES)
+    batch: int = size(1, tuned=BATCHES)
     unit: ClassVar[bool] = True
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Moments]:

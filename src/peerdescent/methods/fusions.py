@@ -138,14 +138,14 @@ class primal_dual(Part):
         1.0,
         low=0,
         above=True,
-        tuned={"paper": (0.25, 0.5, 1.0), "medium": (0.5, 1.0), "small": (1.0,)},
+        tuned=(0.25, 0.5, 1.0),
         scaled=_by_step_size,
     )
     kappa: float = number(
         1.0,
         low=0,
         above=True,
-        tuned={"paper": (0.1, 0.35, 0.7), "medium": (0.1, 0.7), "small": (0.1, 0.7)},
+        tuned=(0.1, 0.35, 0.7),
         scaled=_by_step_size,
     )
     needs: ClassVar[Needs] = Needs(symmetric=True)
@@ -267,7 +267,7 @@ class extra(Part):
 
 def _momentum(default: float) -> Any:
     """Declare a weight of what is remembered."""
-    tuned = {"paper": (0.5, 0.7, 0.9, 0.95), "medium": (0.7, 0.9), "small": (0.9,)}
+    tuned = (0.5, 0.7, 0.9, 0.95)
     return number(default, low=0, high=1, note="0 remembers nothing", tuned=tuned)
 
 
@@ -315,7 +315,7 @@ class decentlam(Part):
 
 def _consensus_step(default: float) -> Any:
     """Declare a step towards the neighbours."""
-    tuned = {"paper": (0.05, 0.1, 0.2, 0.4, 0.7, 1.0), "medium": (0.1, 0.3, 1.0), "small": (0.2, 0.7)}
+    tuned = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
     return number(default, low=0, high=1, above=True, tuned=tuned)
 
 
@@ -393,7 +393,7 @@ class compressed_tracking(Part):
 
 def _interval(default: int) -> Any:
     """Declare a number of local steps."""
-    return count(default, tuned={"paper": (2, 4, 8, 16, 32), "medium": (4, 16), "small": (8,)})
+    return count(default, tuned=(2, 4, 8, 16, 32))
 
 
 class Corrected(NamedTuple):
@@ -412,9 +412,7 @@ class local_tracking(Part):
     """
 
     alpha: float = step_size(0.1)
-    outer: float = number(
-        1.0, low=0, above=True, tuned={"paper": (0.5, 0.8, 1.0), "medium": (0.7, 1.0), "small": (1.0,)}
-    )
+    outer: float = number(1.0, low=0, above=True, tuned=(0.5, 0.8, 1.0))
     interval: int = _interval(8)
     needs: ClassVar[Needs] = Needs()
 
@@ -445,9 +443,7 @@ class local_diffusion(Part):
     """
 
     alpha: float = step_size(0.1)
-    dual: float = number(
-        0.1, low=0, above=True, tuned={"paper": (0.03, 0.1, 0.3, 1.0), "medium": (0.1, 0.3), "small": (0.1,)}
-    )
+    dual: float = number(0.1, low=0, above=True, tuned=(0.03, 0.1, 0.3, 1.0))
     interval: int = _interval(8)
     needs: ClassVar[Needs] = Needs(symmetric=True, smallest_eigenvalue=-1 / 3, static=True)
 
@@ -476,13 +472,9 @@ class skip(Part):
     """
 
     alpha: float = step_size(0.1)
-    dual: float = number(
-        0.2, low=0, above=True, tuned={"paper": (0.03, 0.1, 0.3, 1.0), "medium": (0.1, 0.3), "small": (0.2,)}
-    )
+    dual: float = number(0.2, low=0, above=True, tuned=(0.03, 0.1, 0.3, 1.0))
     chi: float = number(1.0, low=0.5, note="below 1/2 it may not contract")
-    probability: float = number(
-        0.2, low=0, high=1, above=True, tuned={"paper": (0.05, 0.1, 0.25, 0.5), "medium": (0.1, 0.25), "small": (0.2,)}
-    )
+    probability: float = number(0.2, low=0, high=1, above=True, tuned=(0.05, 0.1, 0.25, 0.5))
     needs: ClassVar[Needs] = Needs(symmetric=True, static=True)
 
     def init(self, x: Vector, v: Vector, net: Net) -> tuple[Vector, Vector]:

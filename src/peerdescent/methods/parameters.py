@@ -25,10 +25,6 @@ Scale = Callable[[Any, Mapping[str, Any], float | None], Any]
 """Maps a value of a tuning grid, the other hyperparameters and the samples per node to the value that is run."""
 
 
-GRIDS = ("paper", "medium", "small")
-"""The sizes of tuning grids. A hyperparameter that is tuned declares its values for each of them."""
-
-
 class Kind(StrEnum):
     """The kind of a hyperparameter: its type, and whether a compiled program takes it as an argument."""
 
@@ -65,17 +61,17 @@ class Parameter:
     """"step size" for the hyperparameter that learning-rate schedules set."""
     note: str = ""
     """What the ends of the range mean, for error messages."""
-    tuned: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict, hash=False)
-    """The values that tuning tries, by the size of the grid: "paper", "medium" or "small"."""
+    tuned: tuple[Any, ...] = ()
+    """The values that tuning begins with, the smallest first; it goes on past them. Empty if it is not tuned."""
     scaled: Scale | None = None
 
     def __post_init__(self) -> None:
         distinct = len(set(self.choices)) == len(self.choices)
         require(distinct, f"the choices {self.choices} are equal in part, as 1 and True are: make them differ")
-        complete = not self.tuned or set(self.tuned) == set(GRIDS)
-        require(complete, f"tuned has values for {', '.join(self.tuned)}: give them for {', '.join(GRIDS)}")
+        rising = all(0 < one < other for one, other in zip(self.tuned, self.tuned[1:], strict=False))
+        require(rising, f"tuned = {self.tuned}: give positive values, the smallest first")
         if self.scaled is None:
-            for value in {value for values in self.tuned.values() for value in values}:
+            for value in self.tuned:
                 self.check("a value of tuned", value)
 
     @property
@@ -115,10 +111,10 @@ class Parameter:
     def __str__(self) -> str:
         """What is declared, in words: the range, the role, and the values that are tuned over.
 
-        >>> print(size(1, tuned={"paper": (1, 4), "medium": (1, 4), "small": (1,)}).metadata["parameter"])
+        >>> print(size(1, tuned=(1, 4)).metadata["parameter"])
         a whole number of at least 1; tuned over 1, 4
         """
-        values = [f"{value:g}" for value in self.tuned.get(GRIDS[0], ())]
+        values = [f"{value:g}" for value in self.tuned]
         tried = ", ".join(values) if len(values) <= 12 else f"{len(values)} values, {values[0]} to {values[-1]}"
         how = self.scaled and (self.scaled.__doc__ or "Scaled.")
         about = f" ({how[0].lower()}{how[1:].rstrip('.')})" if how else ""
@@ -192,7 +188,7 @@ def number(
     above: bool = False,
     below: bool = False,
     note: str = "",
-    tuned: Mapping[str, tuple[float, ...]] | None = None,
+    tuned: tuple[float, ...] = (),
     scaled: Scale | None = None,
 ) -> Any:
     """Declare a real number.
@@ -204,8 +200,8 @@ def number(
         above: Whether `low` itself is excluded.
         below: Whether `high` itself is.
         note: What the ends of the range mean, for error messages.
-        tuned: The values that `tune` tries, by grid: "paper", "medium", "small". By default it is not tuned.
-        scaled: Maps a value of a grid to the value that is run, if they differ.
+        tuned: The values that `tune` begins with, the smallest first. By default it is not tuned.
+        scaled: Maps a value that is tuned to the value that is run, if they differ.
 
     Returns:
         A dataclass field.
@@ -218,41 +214,33 @@ def number(
         above=above,
         below=below,
         note=note,
-        tuned=dict(tuned or {}),
+        tuned=tuned,
         scaled=scaled,
     )
 
 
-STEPS = {
-    "paper": tuple(2.0**k for k in range(-6, 5)),
-    "medium": (0.25, 1.0, 2.0, 4.0, 8.0, 16.0),
-    "small": (0.25, 1.0, 4.0, 16.0),
-}
-"""The step sizes that tuning tries."""
-UNIT_STEPS = {
-    "paper": tuple(2.0**k for k in range(-10, 1)),
-    "medium": tuple(2.0**k for k in (-8, -6, -4, -3, -2, 0)),
-    "small": tuple(2.0**k for k in (-7, -5, -3, -1)),
-}
+STEPS = tuple(2.0**k for k in range(-6, 5))
+"""The step sizes that tuning begins with."""
+UNIT_STEPS = tuple(2.0**k for k in range(-10, 1))
 """Those along directions whose length does not depend on the gradient's."""
 
 
-def step_size(default: float, *, tuned: Mapping[str, tuple[float, ...]] = STEPS) -> Any:
+def step_size(default: float, *, tuned: tuple[float, ...] = STEPS) -> Any:
     """Declare the step size: positive, set by learning-rate schedules as `lr`, tuned over powers of two by default."""
-    return _declared(Kind.number, default, low=0, above=True, role="step size", tuned=dict(tuned))
+    return _declared(Kind.number, default, low=0, above=True, role="step size", tuned=tuned)
 
 
-def count(default: int, *, tuned: Mapping[str, tuple[float, ...]] | None = None, scaled: Scale | None = None) -> Any:
+def count(default: int, *, tuned: tuple[float, ...] = (), scaled: Scale | None = None) -> Any:
     """Declare a whole number of at least 1 that may be traced, such as a period; arguments as for `number`."""
-    return _declared(Kind.counter, default, low=1, tuned=dict(tuned or {}), scaled=scaled)
+    return _declared(Kind.counter, default, low=1, tuned=tuned, scaled=scaled)
 
 
-def size(default: int | None, *, optional: bool = False, tuned: Mapping[str, tuple[int, ...]] | None = None) -> Any:
+def size(default: int | None, *, optional: bool = False, tuned: tuple[int, ...] = ()) -> Any:
     """Declare a whole number of at least 1 that determines shapes in the program, such as a batch size.
 
     With `optional`, None is allowed. The other arguments are as for `number`.
     """
-    return _declared(Kind.size, default, low=1, optional=optional, tuned=dict(tuned or {}))
+    return _declared(Kind.size, default, low=1, optional=optional, tuned=tuned)
 
 
 def switch(default: bool) -> Any:

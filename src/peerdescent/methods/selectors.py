@@ -59,6 +59,7 @@ def method_of(given: Given) -> Method:
     """
     if isinstance(given, str):
         return parse(given)
+    given = getattr(given, "method", given)  # of what was tuned
     if isinstance(given, Method) or not callable(given):
         return given
     arguments = inspect.signature(given).parameters.values()

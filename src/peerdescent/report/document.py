@@ -164,7 +164,7 @@ def _lead(groups: Sequence[Group], sweeps: Sequence[Sweep]) -> str:
     text = " and ".join(parts) + "."
     for problem in problems:
         rivals = [group for group in groups if group.problem == problem]
-        winner = next(iter(findings.leaders(rivals)), None)
+        winner = findings.smallest(rivals)
         if winner and len(rivals) > 1:
             on = f" on {problem}" if len(problems) > 1 else ""
             over = f", the mean over {len(winner.runs)} seeds" if len(winner.runs) > 1 else ""

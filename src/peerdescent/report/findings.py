@@ -24,7 +24,7 @@ from peerdescent.runs import checkpoint
 from peerdescent.runs.bands import HORIZONTAL, VERTICAL, add_gap, band, quantities
 from peerdescent.runs.labels import told_apart
 from peerdescent.runs.metrics import METRICS, Metric
-from peerdescent.runs.statistics import deviation, leading, mean
+from peerdescent.runs.statistics import leading, mean, ranking
 from peerdescent.runs.trace import Trace
 from peerdescent.sweeps import seeds
 from peerdescent.sweeps.sweeping import UNFINISHED
@@ -82,6 +82,16 @@ class Group:
         """How many of the runs diverged."""
         return sum(run.summary["status"] == "diverged" for run in self.runs)
 
+    @property
+    def ended(self) -> bool:
+        """Whether all runs came to their end."""
+        return all(run.summary["status"] in ("done", "stopped") for run in self.runs)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seed of each run."""
+        return [run.summary["seed"] for run in self.runs]
+
     def final(self, column: str) -> np.ndarray:
         """The last value of a column for each seed; NaN if a run has no such column."""
 
@@ -115,12 +125,20 @@ class Group:
         return found
 
 
-def leaders(groups: Iterable[Group]) -> list[Group]:
-    """The group with the smallest mean of the last loss, and those within its deviation, of those that ended."""
+def smallest(groups: Iterable[Group]) -> Group | None:
+    """The group with the smallest mean of the last loss, of those that ended."""
     known = list(groups)
-    ends = [group.final("loss") for group in known]
-    ended = [all(run.summary["status"] in ("done", "stopped") for run in group.runs) for group in known]
-    return [known[place] for place in leading([mean(one) for one in ends], [deviation(one) for one in ends], ended)]
+    order = ranking([mean(group.final("loss")) for group in known], [group.ended for group in known])
+    return known[order[0]] if order else None
+
+
+def leaders(groups: Iterable[Group]) -> list[Group]:
+    """The smallest group, and those of the same seeds that are level with it; none with a single seed."""
+    known = list(groups)
+    first = smallest(known)
+    rivals = [group for group in known if first and sorted(group.seeds) == sorted(first.seeds)]
+    ends = [group.final("loss")[np.argsort(group.seeds)] for group in rivals]
+    return [rivals[place] for place in leading(ends, [group.ended for group in rivals])]
 
 
 def is_page(file: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
@@ -111,6 +112,18 @@ def band(tables: Sequence[pd.DataFrame], x: str, y: str) -> Band:
         points = points[(first <= points) & (points <= last)]
         ys = [np.interp(points, *pair) if len(points) else points for pair in zip(xs, ys, strict=True)]
     return Band(points, np.stack(ys))
+
+
+def reached(x: np.ndarray, gaps: np.ndarray, level: float) -> float:
+    """Where a curve first falls to a level, interpolated linearly between records; NaN if it does not."""
+    below = np.flatnonzero(gaps <= level)
+    if len(below) == 0:
+        return math.nan
+    k = int(below[0])
+    if k == 0:
+        return float(x[0])
+    share = (gaps[k - 1] - level) / (gaps[k - 1] - gaps[k])
+    return float(x[k - 1] + share * (x[k] - x[k - 1]))
 
 
 def at_records(tables: Sequence[pd.DataFrame], x: str, y: str) -> Band:

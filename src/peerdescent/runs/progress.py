@@ -1,4 +1,4 @@
-"""Progress reports: a bar on a terminal or in a notebook, and by default nothing elsewhere."""
+"""Progress reports: a bar on a terminal or in a notebook, and elsewhere a line now and then, if asked for."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from peerdescent import display
 
 PATIENCE, PAUSE = 2.0, 0.5
 """Seconds before a notebook's bar is drawn, so that a quick run leaves no empty place, and between two drawings."""
+EVERY = 10.0
+"""Seconds between plain lines."""
 
 
 class Progress(Protocol):
@@ -70,6 +72,52 @@ class Bar:
         self._bar.stop()
 
 
+class Lines:
+    """A plain line on standard error every ten seconds, for files and pipes."""
+
+    def __init__(self) -> None:
+        self._due = time.monotonic() + EVERY
+
+    def begin(self, label: str, total: int) -> None:
+        """Remember what runs."""
+        self._label, self._total = label, total
+
+    def update(self, step: int, loss: float) -> None:
+        """Print a line, if none was printed for a while."""
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + EVERY
+            known = f", loss {loss:.6g}" if loss == loss else ""
+            print(f"{self._label}: {step / max(1, self._total):.0%}{known}", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Nothing."""
+
+
+class Share:
+    """The progress of one part of a whole, from one fraction of it to another."""
+
+    def __init__(self, progress: Any, first: float, last: float, label: str = "") -> None:
+        self._bar, self._first, self._last, self._label = choose(progress), first, last, label
+
+    def begin(self, label: str, total: int) -> None:
+        """The part begins."""
+        self._total = max(1, total)
+        self._bar.begin(self._label or label, PARTS)
+        self._bar.update(round(PARTS * self._first), float("nan"))
+
+    def update(self, step: int, loss: float) -> None:
+        """The part has reached `step`."""
+        self._bar.update(round(PARTS * (self._first + (self._last - self._first) * step / self._total)), loss)
+
+    def end(self) -> None:
+        """The part has ended."""
+        self._bar.end()
+
+
+PARTS = 1000
+"""The steps of the progress of a whole."""
+
+
 class NotebookBar:
     """The same in the output of a notebook's cell, drawn anew in one place."""
 
@@ -77,7 +125,7 @@ class NotebookBar:
         """Wait for the first update."""
         self._label, self._total, self._began = label, total, time.monotonic()
         self._first: tuple[float, int] | None = None
-        self._shown: Any = None
+        self._shown: Any = getattr(self, "_shown", None)  # one place for all parts of a whole
 
     def update(self, step: int, loss: float) -> None:
         """Draw the bar, unless that was done just now."""
@@ -110,14 +158,14 @@ class NotebookBar:
 
 
 def choose(progress: Any) -> Progress:
-    """From the argument `progress`: True for a bar, False for none, or an object.
+    """From the argument `progress`: True for a bar, or for plain lines where there is no terminal; False; an object.
 
-    With None there is a bar on a terminal and in a notebook.
+    With None there is a bar on a terminal and in a notebook, and nothing elsewhere.
     """
-    notebook = Console().is_jupyter
+    notebook, terminal = Console().is_jupyter, sys.stderr.isatty()
     if progress is None:
-        progress = notebook or sys.stderr.isatty()
+        progress = notebook or terminal
     if isinstance(progress, bool):
-        return Silent() if not progress else NotebookBar() if notebook else Bar()
+        return Silent() if not progress else NotebookBar() if notebook else Bar() if terminal else Lines()
     chosen: Progress = progress
     return chosen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -18,14 +20,20 @@ from peerdescent.errors import require, unknown
 from peerdescent.files import alone, claim, write
 from peerdescent.report.findings import INDEX, is_page
 from peerdescent.runs import card
+from peerdescent.runs.bands import reached
 from peerdescent.runs.cells import Cell, cell
 from peerdescent.runs.labels import counted, slugs
 from peerdescent.runs.metrics import METRICS, Metric
-from peerdescent.runs.statistics import deviation, leading, mean
+from peerdescent.runs.statistics import deviation, difference, leading, mean, middle, ranking
 from peerdescent.runs.trace import DRAWN, Status, Trace, have_ended
 from peerdescent.runs.traces import Traces, place
 from peerdescent.studies import tables
+from peerdescent.sweeps.tuning import Tuned
 
+COSTS = ("epoch", "gradients", "rounds", "bytes", "seconds", "clock")
+"""The columns of what it costs to reach a target."""
+MANY = 5
+"""From so many seeds on, interquartile means stand beside means."""
 TEXTS = ("selector", "seeds", "status")
 """Columns of the table that are no metrics."""
 
@@ -42,9 +50,13 @@ class Comparison(Mapping[str, Traces]):
     """How hyperparameters were chosen, by the name of the method; "given" if all were given."""
     missing: tuple[str, ...] = ()
     """The methods that were not run, since the comparison was interrupted."""
+    by: str = "loss"
+    """The column that methods are compared in."""
+    tuned: Mapping[str, Tuned | None] = field(default_factory=dict)
+    """What `tune` found, by the name of the method; None if that was an earlier call."""
 
     def __post_init__(self) -> None:
-        require(len(self.traces) > 0, "no methods to compare: give at least one")
+        require(bool(self.traces or self.missing), "no methods to compare: give at least one")
         for one, other in combinations(self.traces, 2):
             self._check_alike(one, other)
 
@@ -94,12 +106,16 @@ class Comparison(Mapping[str, Traces]):
         return name in self.traces
 
     def __repr__(self) -> str:
-        ends = zip(self, self.table["loss"], self.table["loss_deviation"], strict=True)
-        losses = ", ".join(f"{name} {cell(METRICS['loss'], *end)}" for name, *end in ends)
         left = f"; not run: {', '.join(self.missing)}" if self.missing else ""
-        return f"Comparison({counted(len(self), 'method')}, {counted(self._seeds, 'seed')}, loss: {losses}{left})"
+        if not self.traces:
+            return f"Comparison(interrupted{left})"
+        ends = zip(self, self.table[self.by], self.table[f"{self.by}_deviation"], strict=True)
+        values = ", ".join(f"{name} {cell(self.metrics[self.by], *end)}" for name, *end in ends)
+        return f"Comparison({counted(len(self), 'method')}, {counted(self._seeds, 'seed')}, {self.by}: {values}{left})"
 
     def _repr_html_(self) -> str:
+        if not self.traces:
+            return display.card("Comparison", display.facts({"not run": ", ".join(self.missing)}))
         head, rows = self._rows(())
         shown = [[str(one) for one in row] for row in rows]
         first = next(iter(self.traces.values()))[0].identity
@@ -119,7 +135,7 @@ class Comparison(Mapping[str, Traces]):
 
     @property
     def _seeds(self) -> int:
-        return max(len(own) for own in self.traces.values())
+        return max((len(own) for own in self.traces.values()), default=0)
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -135,7 +151,8 @@ class Comparison(Mapping[str, Traces]):
         Metrics have a sample deviation beside them, such as `loss_deviation`; it is empty for one seed. So have costs,
         which differ between seeds if runs stop by a rule, or a method throws coins. A mean is over all seeds or there
         is none: if a run diverged or was interrupted, or runs are done at different steps, those of several seeds are
-        empty.
+        empty. From five seeds on, `loss_middle` is the interquartile mean (of `by` in its place). `leads` is whether a
+        method is the best one, or level with it.
         """
         rows = []
         for name, traces in self.traces.items():
@@ -145,27 +162,118 @@ class Comparison(Mapping[str, Traces]):
                 last = [trace.table[column].iloc[-1] if column in trace.table else float("nan") for trace in traces]
                 row[column] = float(mean(last)) if ended else float("nan")
                 row[f"{column}_deviation"] = float(deviation(last)) if ended else float("nan")
+            if ended and len(traces) >= MANY:
+                row[self._middle] = middle(self._ends(name))
             row["compile_seconds"] = max(trace.compile_seconds for trace in traces)
-            rows.append(row | {"status": traces.ended})
+            rows.append(row | {"leads": name in self._leading, "status": traces.ended})
         return pd.DataFrame(rows)
+
+    def _ends(self, name: str, column: str | None = None) -> np.ndarray:
+        """The last value of a column for each seed, in the order of the seeds."""
+        traces = sorted(self.traces[name], key=lambda trace: trace.identity.seed)
+        return np.array([trace.table[column or self.by].iloc[-1] for trace in traces], dtype=float)
 
     @property
     def best(self) -> str | None:
-        """The method with the smallest mean loss, of those of which all runs came to their end; None without any."""
-        return next(iter(self._leading), None)
+        """The method with the best mean, of those of which all runs came to their end; None without any."""
+        return next((list(self)[place] for place in ranking([mean(one) for one in self._values], self._ended)), None)
 
     @property
+    def _middle(self) -> str:
+        """The column of interquartile means."""
+        return f"{self.by}_middle"
+
+    @property
+    def _values(self) -> list[np.ndarray]:
+        """For each method the last values of its seeds, of which the smallest are the best."""
+        sign = -1.0 if self.metrics[self.by].rising else 1.0
+        return [sign * self._ends(name) for name in self]
+
+    @property
+    def _ended(self) -> list[bool]:
+        return [have_ended(traces) for traces in self.traces.values()]
+
+    @cached_property
     def _leading(self) -> list[str]:
-        """The best method, and those that its deviation over seeds does not tell apart from it."""
-        ended = [have_ended(traces) for traces in self.traces.values()]
-        return [list(self)[place] for place in leading(self.table["loss"], self.table["loss_deviation"], ended)]
+        """The best method, and those that are level with it; none with a single seed."""
+        return [list(self)[place] for place in leading(self._values, self._ended)]
+
+    @property
+    def differences(self) -> pd.DataFrame:
+        """How far each method ends from the best one, over the same seeds, whose samples they share.
+
+        The mean of the paired differences with Student's 95 % interval, `low` to `high`; where it holds zero, the two
+        are `level`. It is empty for one seed, and for methods of which a run did not come to its end.
+        """
+        rows = []
+        for name, ended in zip(self, self._ended, strict=True):
+            row: dict[str, Any] = {"method": name, "difference": math.nan, "low": math.nan, "high": math.nan}
+            if self.best is not None and ended and set(self[name].seeds) == set(self[self.best].seeds):
+                found = difference(self._ends(name), self._ends(self.best))
+                row |= dict(zip(("difference", "low", "high"), found, strict=True))
+            rows.append(row | {"level": name in self._leading})
+        return pd.DataFrame(rows)
+
+    @property
+    def verdict(self) -> str:
+        """The comparison in a sentence.
+
+        Which method ends best, and which are level with it.
+        """
+        if self.best is None:
+            return "no method came to its end with every seed"
+        if self._seeds < 2:
+            return f"{self.best} ends best; one seed gives no verdict: give several"
+        level = [name for name in self._leading if name != self.best]
+        return f"{self.best} ends best" + (f"; level with it: {', '.join(level)}" if level else "; no other is level")
+
+    def to_reach(self, **target: float) -> pd.DataFrame:
+        """The cost to a target, such as `to_reach(loss=0.33)`: epochs, gradients, rounds, bytes and seconds.
+
+        One row per method: the mean over the seeds that reach the target, interpolated linearly between records, and
+        their share `reached`. `clock` is the simulated time, where runs have a clock.
+        """
+        require(len(target) == 1, f"{target}: give one target, as in to_reach(loss=0.33)")
+        ((name, level),) = target.items()
+        if name not in self.metrics:
+            raise unknown("metric", name, self.metrics)
+        sign, rows = -1.0 if self.metrics[name].rising else 1.0, []
+        for method, traces in self.traces.items():
+            found = []
+            for trace in traces:
+                values = sign * trace.table[name].to_numpy(float)
+                found.append({cost: reached(trace.table[cost].to_numpy(float), values, sign * level) for cost in COSTS})
+            there = [one for one in found if one["gradients"] == one["gradients"]]
+            means = {cost: float(np.mean([one[cost] for one in there])) if there else math.nan for cost in COSTS}
+            rows.append({"method": method, "reached": len(there) / len(found), **means})
+        return pd.DataFrame(rows)
+
+    def protocol(self) -> str:
+        """How the comparison was made, in a paragraph: problem, network, seeds, what was tuned, and on what budget."""
+        first = next(iter(self.traces.values()), None)
+        if first is None:
+            return "Nothing was run."
+        facts = first[0].identity
+        word = "seed" if len(first) == 1 else "seeds"
+        said = [
+            f"{counted(len(self), 'method')} on {facts.problem} over {facts.network}, with {word} "
+            f"{_listed(first.seeds)}, whose samples all methods share, compared by the {self.by} of the last record."
+        ]
+        for name in self:
+            said.append(f"{name}{' was tuned' if name in self.tuned else ''}: {self.how.get(name, 'given')}.")
+        if self.tuned:
+            said.append(
+                f"Tuning ranked configurations by the mean over seeds of the worst {self.by} in the last fifth."
+            )
+        said.append("Methods are level where Student's 95 % interval of their paired differences holds zero.")
+        return " ".join(said)
 
     def to_markdown(self, columns: Sequence[str] = ()) -> str:
         """The table in Markdown, with means ± deviations.
 
-        The smallest mean loss is in bold, and so are all within one deviation of it, which is that of the best method.
-        `columns` are names of metrics, "status", "seeds" or "selector"; by default the loss, the gradient norm, metrics
-        of your own, and the costs.
+        The best mean is in bold, and so are those of all methods that are level with it: the 95 % interval of the
+        paired differences holds zero. One seed gives no bold. `columns` are names of metrics, "status", "seeds" or
+        "selector"; by default the loss, the disagreement of nodes, metrics of your own, and the costs.
         """
         return tables.markdown(*self._rows(columns))
 
@@ -180,17 +288,20 @@ class Comparison(Mapping[str, Traces]):
             if name not in metrics and name not in TEXTS:
                 raise unknown("metric", name, [*metrics, *TEXTS])
         own = [name for name in metrics if name not in METRICS]
-        usual = ["loss", "grad_norm", *own, "epoch", "rounds", "bytes", "clock"]
-        shown = list(columns) or [name for name in usual if table[name].notna().any()]
+        usual = [self.by, self._middle, "loss", "consensus", *own, "epoch", "rounds", "bytes", "clock"]
+        shown = list(columns) or [name for name in dict.fromkeys(usual) if name in table and table[name].notna().any()]
         said = "status" not in shown and not (table["status"] == Status.done).all()
         rows: list[list[str | Cell]] = []
         for row in table.to_dict("records"):
             cells: list[str | Cell] = [str(row["method"])]
             for name in shown:
+                if name == self._middle:
+                    cells.append(cell(metrics[self.by], row[name], math.nan))
+                    continue
                 if name not in metrics:
                     cells.append(str(row[name]))
                     continue
-                best = name == "loss" and row["method"] in self._leading
+                best = name == self.by and row["method"] in self._leading
                 cells.append(cell(metrics[name], row[name], row.get(f"{name}_deviation", float("nan")), best))
             rows.append([*cells, *[str(row["status"])] * said])
         return ["method", *(name.replace("_", " ") for name in shown), *["status"] * said], rows
@@ -214,8 +325,10 @@ class Comparison(Mapping[str, Traces]):
                 for seed in traces.seeds:
                     claim(place(home / index.folders[name], seed))
                 traces.save(home / index.folders[name], force)
-                index.known[name] |= {"how": self.how[name]} if name in self.how else {}
+                index.known[name] |= {"by": self.by} | ({"how": self.how[name]} if name in self.how else {})
             index.save()
+            if not self.traces:
+                return home
             write(home / "comparison.csv", self.table.to_csv(index=False).encode())
             figures.save(self.figure(), home / "comparison.png", force=True)
             if is_page(home / "report.html"):
@@ -227,12 +340,14 @@ class Comparison(Mapping[str, Traces]):
         """The comparison in a folder of `save` or `compare(out=...)`."""
         home = Path(folder)
         known = _read(home)
+        by = next((one["by"] for one in known.values() if "by" in one), "loss")
         require(len(known) > 0, f"{home} has no comparison: it has no {INDEX}")
         begun = {name: where for name, where in homes(home).items() if any(where.glob("seed-*/checkpoint/**/step-*"))}
         require(len(begun) > 0, f"{home} has no runs yet: start the comparison again")
         traces = {name: Traces.load(where) for name, where in begun.items()}
         how = {name: one["how"] for name, one in known.items() if one.get("how")}
-        return Comparison(traces, how, tuple(name for name in known if name not in traces))
+        tuned = {name: None for name, one in known.items() if one.get("tuned")}
+        return Comparison(traces, how, tuple(name for name in known if name not in traces), by, tuned)
 
     def report(self, folder: str | Path) -> Path:
         """Write the folder of `save`, and an interactive HTML page about it, whose path is returned."""
@@ -286,14 +401,13 @@ class Index:
         """The folder of each method, in that of the comparison."""
         return {name: one["folder"] for name, one in self.known.items()}
 
-    def recall(self, name: str, about: Mapping[str, Any]) -> tuple[dict[str, Any], str] | None:
-        """What was chosen for a method earlier, if it is about the same."""
-        one = self.known[name]
-        return (one["values"], one["how"]) if one.get("about") == about else None
-
-    def keep(self, name: str, about: Mapping[str, Any], values: Mapping[str, Any], how: str) -> None:
-        """Remember what was chosen for a method."""
-        self.known[name] |= {"about": dict(about), "values": dict(values), "how": how}
+    def recall(self, name: str, about: Mapping[str, Any], compared: Sequence[int]) -> dict[str, Any] | None:
+        """The values that a search for another length of runs chose, on seeds that are not compared; None without."""
+        earlier = self.known[name].get("tuned") or {}
+        same = all(earlier.get(fact) == about[fact] for fact in ("given", "data", "weights"))
+        if not same or earlier["length"] == about["length"] or set(earlier["seeds"]) & set(compared):
+            return None
+        return dict(earlier["values"])
 
     def save(self) -> None:
         """Write it, if there is a folder."""

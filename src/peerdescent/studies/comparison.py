@@ -22,7 +22,6 @@ from peerdescent.runs.statistics import deviation, mean
 from peerdescent.runs.store import Store, key_of
 from peerdescent.runs.trace import Status
 from peerdescent.studies.paper import How, Study, Work, begin, smallest
-from peerdescent.sweeps.grids import tuning_grid
 
 LENGTH = 30.0
 """Epochs of the runs."""
@@ -78,14 +77,15 @@ def zoo(
         traces[name] = work.runs(selectors[name], problem, network, name)
     require(bool(traces), f"none of these methods can run on {network.name}: {', '.join(methods or METHODS)}")
     about = {
-        "problem": problem.name, "data": digest(problem.definition), "network": str(network), "grid": size.grid,
+        "problem": problem.name, "data": digest(problem.definition), "network": str(network),
+        "grid": size.grid or "search",
         "tuning": size.tuning, "epochs": size.length, "seeds": size.seeds, "smallest": best,
     }  # fmt: skip
     ends, points = Store(work.folder, "zoo", about, ["line"]), Store(work.folder, "curves", about, ["line", "point"])
     for name, own in traces.items():
         tables = [_within(trace.table, size.length) for trace in own]
         diverged = sum(trace.status == Status.diverged for trace in own)
-        ends.add(_end(name, selectors[name], tables, diverged, problem, best, size.grid))
+        ends.add(_end(name, selectors[name], tables, diverged, problem, best))
         for row in _curve(name, tables, best):
             points.add(row)
     order = list(METHODS)
@@ -110,14 +110,14 @@ def _within(table: pd.DataFrame, epochs: float) -> pd.DataFrame:
 
 
 def _end(
-    name: str, selector: str, tables: Sequence[pd.DataFrame], diverged: int, problem: Problem, best: float, grid: str
+    name: str, selector: str, tables: Sequence[pd.DataFrame], diverged: int, problem: Problem, best: float
 ) -> dict[str, Any]:
     """The row of a method in zoo.csv: what it was tuned to, and where its runs end."""
     last = [table.iloc[-1] for table in tables]
     gaps = [row["loss"] - best for row in last]
     row: dict[str, Any] = {
         "line": name, "purpose": METHODS[name].purpose, "method": selector,
-        "settings": len(tuning_grid(name, problem.samples, grid)), "seeds": len(tables), "diverged": diverged,
+        "seeds": len(tables), "diverged": diverged,
         "gap": float("nan") if diverged else float(mean(gaps)),
         "deviation": float("nan") if diverged else float(deviation(gaps)),
     }  # fmt: skip

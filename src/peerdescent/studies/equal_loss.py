@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from peerdescent.runs.bands import add_gap, band
+from peerdescent.runs.bands import add_gap, band, reached
 from peerdescent.runs.statistics import deviation, mean
 from peerdescent.runs.trace import Status, Trace
 
@@ -58,18 +58,6 @@ def _rounded_up(value: float) -> float:
     """
     place = math.floor(math.log10(value)) - 1
     return float(f"{math.ceil(value / 10.0**place - 1e-9)}e{place}")
-
-
-def reached(x: np.ndarray, gaps: np.ndarray, level: float) -> float:
-    """Where a curve first falls to a level, interpolated linearly between records; NaN if it does not."""
-    below = np.flatnonzero(gaps <= level)
-    if len(below) == 0:
-        return math.nan
-    k = int(below[0])
-    if k == 0:
-        return float(x[0])
-    share = (gaps[k - 1] - level) / (gaps[k - 1] - gaps[k])
-    return float(x[k - 1] + share * (x[k] - x[k - 1]))
 
 
 def needed(lines: Lines, optimum: float, at: Sequence[float], column: str, reference: str) -> pd.DataFrame:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from peerdescent import datasets, experiment, figures, report
-from peerdescent.errors import require, unknown, whole
+from peerdescent.errors import require, unknown
 from peerdescent.experiment import Options
 from peerdescent.files import claim, write
 from peerdescent.methods.named import ALGORITHM_1
@@ -56,7 +56,8 @@ EPOCHS = (5, 10, 30, 100)
 class Scale(NamedTuple):
     """How much is computed."""
 
-    grid: str
+    grid: str | None
+    """"paper" for all combinations of the paper's values; None for a search."""
     tuning: float
     """Epochs of the tuning."""
     length: float
@@ -64,13 +65,13 @@ class Scale(NamedTuple):
     seeds: int
     starts: int
     """Searches for the smallest value of F."""
-    finalists: int = 1
-    """How many of the best of a tuning are compared over five more seeds."""
+    budget: float | None = None
+    """That of a search, in passes over the local data; None for the default."""
 
 
 SCALES = {
-    "tiny": Scale("small", 1, 2, 2, 1),
-    "quick": Scale("medium", 30, 100, 5, 5),
+    "tiny": Scale(None, 1, 2, 2, 1, budget=30),
+    "quick": Scale(None, 30, 100, 5, 5),
     "full": Scale("paper", 30, 100, 5, 5),
 }
 """The scale "tiny" is for a test, "quick" for two CPU cores, and "full", with the paper's grid, for a GPU."""
@@ -131,8 +132,6 @@ class How(TypedDict, total=False):
 
     tuning: float | None
     """Epochs of the tuning; by default the scale's, which are fewer than those of the runs."""
-    finalists: int
-    """How many of the best of a tuning are compared over five more seeds; with 1, the default, one seed decides."""
     data_dir: str | Path | None
     nodes: int
     """n; by default the paper's 20."""
@@ -206,7 +205,6 @@ def begin(
     scale: str,
     out: str | Path | None,
     tuning: float | None = None,
-    finalists: int = 1,
     data_dir: str | Path | None = None,
     nodes: int = NODES,
     strength: float | None = None,
@@ -216,7 +214,7 @@ def begin(
     """The work of one figure, on the paper's exponential graph unless `on` changes that."""
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
-    size = SCALES[scale]._replace(finalists=whole("finalists", finalists, 1))
+    size = SCALES[scale]
     if tuning is not None:
         require(0 < tuning <= size.length, f"tuning = {tuning:g}: must be positive, and at most {size.length:g} epochs")
         size = size._replace(tuning=tuning)
@@ -268,13 +266,12 @@ class Work:
     def tuned(self, method: str, problem: Problem, network: Network, label: str) -> str:
         """The winner of a method's tuning, with a heat map of it."""
         size, folder = self.scale, self.folder / "tuning" / label
-        self.note(f"tuning {method} on the {size.grid} grid, {size.tuning:g} epochs")
-        marks = [epoch for epoch in EPOCHS if epoch < size.tuning]
+        self.note(f"tuning {method}, {size.tuning:g} epochs")
         found = tune(
-            method, problem, network, grid=size.grid, epochs=size.tuning, at=marks, seeds=0, finalists=size.finalists,
+            method, problem, network, grid=size.grid, budget=size.budget, epochs=size.tuning, fresh=(),
             progress=self.progress, out=folder,
         )  # fmt: skip
-        self.note(f"best of {len(found.table):,}: {found.selector}, loss {found.loss:.6f}")
+        self.note(f"{found.selector}: {found.how}")
         axes = _axes(found.selector, found.table)
         if axes is not None:
             figures.save(figures.heatmap(found.table, *axes), folder / "heatmap.png", force=True)
@@ -326,7 +323,7 @@ class Work:
 
     def _shown(self, seed: int) -> Options:
         """The options of a run, with which `peerdescent run` repeats it."""
-        return replace(self.options, seed=seed, epochs=self.scale.length, skip_stationarity=True)
+        return replace(self.options, seed=(seed,), epochs=self.scale.length, skip_stationarity=True)
 
 
 def _loss_at(trace: Trace, epoch: float) -> float:

@@ -20,6 +20,7 @@ from matplotlib.ticker import EngFormatter, NullFormatter, StrMethodFormatter
 from peerdescent import figures
 from peerdescent.errors import require, unknown
 from peerdescent.files import claim, write
+from peerdescent.methods.named import METHODS
 from peerdescent.methods.selectors import parse, split
 from peerdescent.networks.network import Network
 from peerdescent.networks.topology import exponential
@@ -39,10 +40,10 @@ from peerdescent.runs.store import recall
 from peerdescent.runs.trace import Status, Trace
 from peerdescent.studies.equal_loss import NEEDED, Ended, compared, curves, ends, levels, needed, told
 from peerdescent.studies.paper import NODES, PARTITIONS, SCALES, How, Scale, Work, begin, smallest
-from peerdescent.sweeps.grids import tuning_grid
+from peerdescent.sweeps.grids import grid_of
 from peerdescent.sweeps.seeds import best
 from peerdescent.sweeps.sweeping import sweep
-from peerdescent.sweeps.tuning import JUDGES, tune
+from peerdescent.sweeps.tuning import tune
 
 LENGTH = 30.0
 """Epochs of the runs, and of the tuning."""
@@ -136,7 +137,7 @@ def compression(
     parts = {}
     for name, split_by in SPLITS.items():
         part = _part(work.on(**split_by), name)
-        lines = {line: part.tuned(line, _search(COMPRESSED[line], part.problem, work.scale.grid)) for line in chosen}
+        lines = {line: part.tuned(line, _search(COMPRESSED[line], part.problem, work.scale)) for line in chosen}
         traces = {line: part.runs(line, selector) for line, selector in lines.items()}
         parts[name] = part.finished(traces, lines, part.smallest(), view)
     return _told(parts)
@@ -165,7 +166,7 @@ def local(
         traces: dict[str, list[Trace]] = {}
         owned: dict[str, list[str]] = {}
         for method in chosen:
-            for line, search in _frequencies(method, part.problem, part.network, work.scale.grid).items():
+            for line, search in _frequencies(method, part.problem, part.network, work.scale).items():
                 lines[line] = part.tuned(line, search)
                 traces[line] = part.runs(line, lines[line], MACHINES)
                 owned.setdefault(method, []).append(line)
@@ -194,7 +195,7 @@ def composite(
     chosen = _chosen(methods, COMPOSITE)
     work = _begun("composite", data, scale, out, **how)
     part = _part(work, "l1", lambda problem: penalised(problem, l1=L1))
-    lines = {line: part.tuned(line, _search(COMPOSITE[line], part.problem, work.scale.grid)) for line in chosen}
+    lines = {line: part.tuned(line, _search(COMPOSITE[line], part.problem, work.scale)) for line in chosen}
     own = metric(_nonzeros_of_a_node, "nonzeros of a node")
     traces = {line: part.runs(line, selector, metrics=[own]) for line, selector in lines.items()}
     pairs = [
@@ -318,19 +319,19 @@ class Part:
         """The winner of a tuning with one seed."""
         self.note(f"{self.name}: tuning {line}, {counted(len(search.configurations), 'configuration')}")
         found = tune(
-            search.method, self.problem, self.network, grid=search.configurations, epochs=self.scale.tuning, seeds=0,
-            finalists=self.scale.finalists, progress=self.progress, out=self.folder / "tuning" / line,
+            search.method, self.problem, self.network, grid=search.configurations, epochs=self.scale.tuning, fresh=(),
+            progress=self.progress, out=self.folder / "tuning" / line,
         )  # fmt: skip
         return found.selector
 
     def tuned_by_seeds(self, method: str) -> str:
         """The configuration with the smallest mean of the last gradient norms over five seeds, with batch 1."""
         step = _step_size(method)
-        rest = tuning_grid(method, None, self.scale.grid, batch=1, **{step: STEP_SIZES[0]})
+        rest = _grid(method, None, self.scale, batch=1, **{step: STEP_SIZES[0]})
         grid = [{**one, step: size} for one in rest for size in STEP_SIZES]
         self.note(f"{self.name}: tuning {method}, {counted(len(grid), 'configuration')}")
         table = sweep(
-            method, grid, self.problem, self.network, **self._length, seed=[0, *range(JUDGES, JUDGES + 4)],
+            method, grid, self.problem, self.network, **self._length, seed=[0, *range(1001, 1005)],
             progress=self.progress, out=self.folder / "tuning" / method,
         )  # fmt: skip
         if (table["status"] == Status.interrupted).any():
@@ -456,21 +457,30 @@ def _chosen(methods: Sequence[str], known: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(methods))
 
 
-def _search(selector: str, problem: Problem, grid: str) -> Search:
-    """The declared grid of a method, with a step size more: twice the longest, which large batches may need."""
+def _grid(name: str, samples: float | None, scale: Scale, **fixed: Any) -> list[dict[str, Any]]:
+    """Some of the values that a method declares: every third, or few for a test."""
+    thin = slice(1, None, 8) if scale.budget is not None else slice(1, None, 3)
+    method = METHODS[name].build()
+    known = METHODS[name].parameters
+    declared = {key: replace(p, tuned=p.tuned[thin] or p.tuned[:1]) for key, p in method.declared.items()}
+    return grid_of(declared, samples, fixed, known)
+
+
+def _search(selector: str, problem: Problem, scale: Scale) -> Search:
+    """A grid of a method, with a step size more: twice the longest, which large batches may need."""
     name, fixed = split(selector)
-    found = tuning_grid(name, problem.samples, grid, **fixed)
+    found = _grid(name, problem.samples, scale, **fixed)
     step = _step_size(name)
     longest = max(one[step] for one in found)
     return Search(name, [*found, *({**one, step: 2 * longest} for one in found if one[step] == longest)])
 
 
-def _frequencies(method: str, problem: Problem, network: Network, grid: str) -> dict[str, Search]:
+def _frequencies(method: str, problem: Problem, network: Network, scale: Scale) -> dict[str, Search]:
     """The configurations of a method by the rounds that they have in an epoch; a line for each."""
     assert problem.samples is not None  # data have rows
     found: dict[str, Search] = {}
     for batch in LOCAL[method]:
-        for one in _search(f"{method}[batch={batch}]", problem, grid).configurations:
+        for one in _search(f"{method}[batch={batch}]", problem, scale).configurations:
             costs, steps = Costs.of(parse(_selector(method, one)), problem, network), 10_000
             rounds = float(costs.rounds(steps) * problem.samples / costs.gradients(steps))
             found.setdefault(f"{method} ({rounds:.3g} rounds an epoch)", Search(method, [])).configurations.append(one)

@@ -1,7 +1,4 @@
-from .grids import GRIDS as GRIDS
 from .grids import tuning_grid as tuning_grid
-from .quick import Chosen as Chosen
-from .quick import quick_tune as quick_tune
 from .seeds import best as best
 from .seeds import winners as winners
 from .sweeping import sweep as sweep

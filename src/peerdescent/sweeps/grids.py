@@ -12,11 +12,11 @@ from peerdescent.compressors import Compressor
 from peerdescent.errors import require, unknown
 from peerdescent.methods.contract import Method
 from peerdescent.methods.named import METHODS
-from peerdescent.methods.parameters import GRIDS, Kind, Parameter
+from peerdescent.methods.parameters import Kind, Parameter
 from peerdescent.methods.selectors import method_of, parse, split
 from peerdescent.schedules import Schedule, function
 
-__all__ = ["GRIDS", "configurations_of", "tuning_grid"]
+__all__ = ["configurations_of", "tuning_grid"]
 
 
 def configurations_of(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -56,19 +56,15 @@ def plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def tuning_grid(
-    method: Callable[..., Method] | str, samples: float | None, size: str = "paper", **fixed: Any
-) -> list[dict[str, Any]]:
-    """The configurations of a tuning grid for a named method, for estimator*fusion, or for a function.
+def tuning_grid(method: Callable[..., Method] | str, samples: float | None, **fixed: Any) -> list[dict[str, Any]]:
+    """All combinations of the values that a method declares as tuned, which are the paper's.
 
-    Every hyperparameter that declares values to tune over is varied. In the paper's grid, minibatches, large
-    batches and the batch of gt-hsgd at t = 0 are from {1, 4, 8, ..., 1024}; periods are m/20b, m/19b, ..., m/b, 2m/b,
-    ..., 20m/b, rounded and at least 1.
+    Minibatches, large batches and the batch of gt-hsgd at t = 0 are from {1, 4, 8, ..., 1024}; periods are m/20b,
+    m/19b, ..., m/b, 2m/b, ..., 20m/b, rounded and at least 1.
 
     Args:
         method: The name of the method, or a function that makes it.
         samples: m, the samples per node; None for an infinite stream.
-        size: "paper", "medium" or "small".
         fixed: Hyperparameters that are not varied. With `batch=1`, gt-hsgd is Algorithm 1 of the paper.
 
     Returns:
@@ -76,11 +72,9 @@ def tuning_grid(
 
     >>> [len(tuning_grid(name, 2442)) for name in ("gt-hsgd", "gt-dsgd", "d-get")]
     [11000, 110, 42900]
-    >>> len(tuning_grid("gt-hsgd", 2442, batch=1)), len(tuning_grid("d-get", 2442, "small"))
-    (1100, 8)
+    >>> len(tuning_grid("gt-hsgd", 2442, batch=1))
+    1100
     """
-    if size not in GRIDS:
-        raise unknown("grid", size, GRIDS)
     built = method_of(method)
     if not isinstance(method, str):
         known = [name for name in inspect.signature(method).parameters if name in built.declared]
@@ -89,14 +83,14 @@ def tuning_grid(
     for name in fixed:
         if name not in known:
             raise unknown(f"parameter of {method}", name, known)
-    return grid_of({name: built.declared[name] for name in known}, samples, size, fixed)
+    return grid_of(built.declared, samples, fixed, known)
 
 
 def grid_of(
-    declared: Mapping[str, Parameter], samples: float | None, size: str, fixed: Mapping[str, Any]
+    declared: Mapping[str, Parameter], samples: float | None, fixed: Mapping[str, Any], names: Iterable[str]
 ) -> list[dict[str, Any]]:
-    """All combinations of the values that hyperparameters declare for a grid; those in `fixed` are not varied."""
-    axes = {name: p.tuned[size] for name, p in declared.items() if p.tuned}
+    """All combinations of the values that these hyperparameters declare; those in `fixed` are not varied."""
+    axes = {name: declared[name].tuned for name in names if declared[name].tuned}
     axes |= {name: (value,) for name, value in fixed.items()}
 
     def rank(name: str) -> tuple[bool, bool, bool]:
@@ -106,7 +100,7 @@ def grid_of(
 
     order = sorted(axes, key=rank)
     rows = [dict(zip(order, values, strict=True)) for values in itertools.product(*(axes[name] for name in order))]
-    # Some grids are relative to other values: periods, for example, are fractions of an epoch.
+    # Some values are relative to others: periods, for example, are fractions of an epoch.
     scaled = {name: p.scaled for name, p in declared.items() if name in axes and name not in fixed and p.scaled}
     return [row | {name: scale(row[name], row, samples) for name, scale in scaled.items()} for row in rows]
 

@@ -1,253 +1,413 @@
-"""Tuning: search a grid of configurations, then run the winner with other seeds."""
+"""Tuning: search for hyperparameters that suit a problem, on some seeds, and run the winner on others."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from peerdescent import display
-from peerdescent.errors import require, unknown, whole
+from peerdescent.errors import require, unknown
 from peerdescent.files import write
 from peerdescent.methods.contract import Method
 from peerdescent.methods.named import METHODS
+from peerdescent.methods.parameters import Kind, Parameter
 from peerdescent.methods.selectors import method_of, split
 from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem
-from peerdescent.runs.cells import over_seeds
-from peerdescent.runs.checks import check_kinds
-from peerdescent.runs.metrics import METRICS
-from peerdescent.runs.statistics import ranking
+from peerdescent.runs.checks import check_kinds, check_seeds, starting_point, total_steps
+from peerdescent.runs.costs import Costs
+from peerdescent.runs.labels import counted, slugs
+from peerdescent.runs.loop import run
+from peerdescent.runs.metrics import METRICS, Metric, own_metrics
+from peerdescent.runs.progress import Share, choose
 from peerdescent.runs.trace import Status
-from peerdescent.runs.traces import Traces
-from peerdescent.sweeps.grids import builder, configurations_of, tuning_grid
-from peerdescent.sweeps.recording import Curve, labelled, record
-from peerdescent.sweeps.seeds import best
+from peerdescent.sweeps.grids import builder, configurations_of, grid_of, make, short
+from peerdescent.sweeps.search import Axis, Found, Point, search
 from peerdescent.sweeps.sweeping import sweep
 
-SEARCHES = ("grid", "halving")
-KEPT = 3
-"""The factor of successive halving: each rung has 1/3 of the configurations of the rung before, with 3 times the
-epochs."""
-RUNGS = 3
-JUDGES = 1001
-"""Offset of the seeds that choose between finalists, so that they differ from those on which the winner is run."""
+SEARCHED, FRESH = range(100, 103), range(5)
+"""The seeds of the search, and those that its winner is run with."""
+CONFIGURATIONS = 150
+"""How many configurations the default budget allows."""
+LATE = (0.8, 0.85, 0.9, 0.95)
+"""The parts of a run at which its loss counts, besides its end."""
+BULK = 0.95
+"""The share of a bar that the search takes; the fresh runs take the rest."""
+EPOCHS = 30.0
+SHARE = 0.25
+"""The most of a run's gradients that one batch may take."""
+
+Given = Callable[..., Method] | str
+"""A name, a selector whose parameters are kept, or a function that makes a method."""
+Grid = str | Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]
+"""The values to try: "paper" for all that the method declares, or a grid as for `sweep`."""
+
+
+class DivergedError(ValueError):
+    """Every configuration of a search diverged."""
 
 
 class Tuned(NamedTuple):
-    """The result of `tune`."""
+    """The result of `tune` for one method."""
 
-    selector: str
-    """The winner, as `name[parameter=value,...]`."""
+    name: str
+    """The name, or the selector without what was tuned."""
+    method: Method
+    """The winner."""
     best: dict[str, Any]
-    """Its hyperparameters."""
-    loss: float
-    """Its loss in the search."""
+    """Its hyperparameters that were tuned."""
+    score: float
+    """Its score in the search: the mean over seeds of the worst value of `by` in the last fifth of a run."""
+    by: str
     table: pd.DataFrame
-    """The table of `sweep` for all configurations; after halving, each with the epochs of its last rung."""
+    """One row for each configuration and seed of the search, with its `score` over the seeds."""
     fresh: pd.DataFrame
-    """The winner with other seeds, one row per seed."""
-    curves: Mapping[str, Traces] = MappingProxyType({})
-    """The traces of the winner and of others of the best, if they were asked for, by a label that figures show."""
-
-    def __repr__(self) -> str:
-        fresh = f", with {len(self.fresh)} other seeds {self._fresh}" if len(self.fresh) else ""
-        return f"Tuned({self.selector}, best of {len(self.table)} with loss {self.loss:.6g}{fresh})"
+    """The winner with the fresh seeds, one row for each."""
+    how: str
+    """How it was found, in a sentence."""
 
     @property
-    def _fresh(self) -> str:
-        """The mean loss with other seeds, and its deviation."""
-        return over_seeds(METRICS["loss"], self.fresh["loss"])
+    def selector(self) -> str:
+        """The winner as text."""
+        name, fixed = split(self.name)
+        values = ",".join(f"{key}={_shown(value)}" for key, value in {**fixed, **self.best}.items())
+        return f"{name}[{values}]" if values else name
 
-    def _repr_html_(self) -> str:
-        """The winner, and the ten best of the search; after halving, of its last rung."""
-        about = {
-            "winner": self.selector,
-            "loss in the search": f"{self.loss:.6g}",
-            f"with {len(self.fresh)} other seeds": self._fresh if len(self.fresh) else None,
-            "configurations": f"{len(self.table):,}",
-            "of them diverged": int((self.table["status"] == Status.diverged).sum()) or None,
-        }
-        columns = [*self.best, "epoch", "loss"]
-        found = self.table.iloc[_ranked(self.table)]
-        if "rung" in found:  # losses after fewer epochs cannot be compared
-            found = found[found["rung"] == found["rung"].max()]
-        rows = found[columns][:10].to_dict("records")
-        shown = [[f"{value:.6g}" if isinstance(value, float) else value for value in row.values()] for row in rows]
-        name = self.selector.partition("[")[0]
-        return display.card(f"Tuned: {name}", display.facts(about), display.table(columns, shown))
+    @property
+    def configurations(self) -> int:
+        """How many configurations were tried."""
+        return len(self.table) // max(1, self.table["seed"].nunique())
+
+    def __repr__(self) -> str:
+        return f"Tuned({self.selector}, {self.by} {self.score:.6g} in the search; {self.how})"
 
 
 def tune(
-    method: Callable[..., Method] | str,
+    methods: Given | list[Given | tuple[Given, Grid]],
     problem: Problem,
     network: Network,
     *,
-    grid: str | Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]] = "small",
-    search: str = "grid",
-    epochs: float = 30.0,
-    at: Sequence[float] = (),
-    seed: int = 0,
-    seeds: int = 5,
-    finalists: int = 1,
-    curves: int = 0,
+    grid: Grid | None = None,
+    budget: float | None = None,
+    by: str = "loss",
+    seed: int | Iterable[int] = SEARCHED,
+    fresh: int | Iterable[int] = FRESH,
+    steps: int | None = None,
+    epochs: float | None = None,
+    x0: Any = None,
+    metrics: Sequence[Any] = (),
     precision: int | str = 32,
     progress: Any = None,
     out: str | Path | None = None,
-) -> Tuned:
-    """Find the configuration of a method with the smallest loss after `epochs`.
+) -> Any:
+    """Find hyperparameters that suit a problem, at a cost that is the same for every method.
 
-    The search uses one seed. The winner is then run with other seeds, since its loss in the search is biased by the
-    choice. Ctrl-C raises KeyboardInterrupt, after finished configurations have been saved.
+    A configuration counts with its worst record in the last fifth of each run, averaged over the seeds of the search;
+    one that diverges for a seed is last. So a run that is about to diverge does not win. The search begins with values
+    far apart of every hyperparameter that a method declares as tuned, refines where the best are close, and goes on
+    past every edge, until the winner lies inside, an end of its range is reached, or the budget is spent. Which of
+    these it was, `how` says. The winner is then run with fresh seeds, since the choice favours its score.
+
+    Ctrl-C raises KeyboardInterrupt. With `out`, finished configurations are kept, and the same call continues.
 
     Args:
-        method: A name such as "gt-hsgd"; a selector such as "gt-hsgd[batch=1]", whose parameters are not tuned; or a
-            function such as `peer.methods.gt_hsgd`, or one of yours whose arguments have defaults.
+        methods: A name such as "gt-hsgd", a selector such as "gt-hsgd[batch=1]", whose parameters are kept, or a
+            function such as `peer.methods.gt_hsgd`, or one of yours; or a list of these, in which a pair is a method
+            and its grid.
         problem: The problem.
         network: The network.
-        grid: "paper", "medium" or "small" for a grid that the method declares, or a grid as for `sweep`.
-        search: "grid" runs every configuration for all epochs. "halving" runs all for a ninth of the epochs, the best
-            third for a third, and the best ninth for all.
-        epochs: The length of a run as a budget of gradients, in passes over the local data.
-        at: Epochs at which the loss is recorded as well.
-        seed: The seed of the search.
-        seeds: With how many other seeds the winner is run.
-        finalists: If above 1, so many of the best are run with five more seeds, and the smallest mean wins. A single
-            seed favours large grids and lucky last steps.
-        curves: How many of the best, of which the winner is the first, are run once more with all records, on the other
-            seeds.
-        precision: As for `sweep`.
-        progress: As for `sweep`.
-        out: A folder for the tables. An interrupted search there is continued.
+        grid: The values to try, in place of a search: a grid as for `sweep`, or "paper" for all combinations of the
+            values that the method declares, which are the paper's.
+        budget: The gradients of the search of each method, in passes over the local data, summed over configurations
+            and seeds. By default what 150 configurations take. A grid takes what it takes.
+        by: What configurations are ranked by: a column of a trace, such as "loss", "grad_norm", or a metric of your
+            own. By another column than the loss, configurations run one after the other, which is slower.
+        seed: The seeds of the search.
+        fresh: The seeds that the winner is run with; empty for none.
+        steps: The length of a run in iterations. Give `steps` or `epochs`, or neither for 30 epochs.
+        epochs: The length as a budget of gradients, in passes over the local data.
+        x0: The starting point, as for `run`.
+        metrics: Metrics of your own, as for `run`.
+        precision: As for `run`.
+        progress: As for `run`.
+        out: A folder for the tables; with several methods, a folder in it for each.
 
     Returns:
-        The winner, the table of the search, the winner's results with the other seeds, and the curves.
+        The winner with its table, or a list of these for a list of methods.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
     >>> network = peer.Network(peer.topology.ring(4))
-    >>> tuned = tune("gt-hsgd[batch=1]", problem, network, epochs=2, seeds=2)
-    >>> len(tuned.table), tuned.selector
-    (12, 'gt-hsgd[alpha=16.0,beta=0.1,batch=1,initial_batch=64]')
-    >>> tuned.fresh["seed"].tolist()
-    [1, 2]
+    >>> found = tune("gt-dsgd[batch=1]", problem, network, epochs=2, fresh=range(2))
+    >>> found.selector, found.fresh["seed"].tolist()
+    ('gt-dsgd[batch=1,alpha=4]', [0, 1])
     """
-    if search not in SEARCHES:
-        raise unknown("search", search, SEARCHES)
-    require(
-        not isinstance(method, Method),
-        f"{method} has all its hyperparameters: give a name, a selector such as 'gt-hsgd[batch=4]', or a function",
-    )
-    build = builder(method)
     check_kinds(problem, network)
-    named = next((name for name, one in METHODS.items() if one.build is build), method)
-    name, fixed = split(named) if isinstance(named, str) else (named.__name__, {})
-    which = name if isinstance(named, str) else build
-    if name in METHODS:  # what its function does not take, such as a switch, is what it is, or refused here
-        method_of(method)
-        fixed = {key: value for key, value in fixed.items() if key in METHODS[name].parameters}
-    seed = whole("seed", seed, 0)
-    require(np.ndim(seeds) == 0, f"seeds = {seeds}: give how many other seeds the winner is run with, as in seeds=2")
-    seeds, finalists, curves = whole("seeds", seeds, 0), whole("finalists", finalists, 1), whole("curves", curves, 0)
-    if isinstance(grid, str):
-        configurations: list[dict[str, Any]] = tuning_grid(
-            build if which is build else name, problem.samples, grid, **fixed
-        )
-    else:
-        configurations = _given(grid, fixed)
-    folder, every = None if out is None else Path(out), configurations
-    common: dict[str, Any] = {"precision": precision, "progress": progress}
+    searched, others = check_seeds(seed), [] if np.size(fresh) == 0 else check_seeds(fresh)  # type: ignore[arg-type]
+    both = sorted(set(searched) & set(others))
+    require(not both, f"seed {both[:1]}: it is searched and evaluated, which favours what is lucky: give other seeds")
+    if steps is None and epochs is None:
+        epochs = EPOCHS
+    known = {**METRICS, **{one.name: one for one in own_metrics(metrics)}}
+    if by not in known:
+        raise unknown("metric", by, known)
+    work = _Work(problem, network, steps, epochs, searched, known[by], tuple(metrics), x0, precision, progress)
+    several = isinstance(methods, list)
+    listed: list[Any] = methods if isinstance(methods, list) else [methods]
+    entries = [one if isinstance(one, tuple) else (one, grid) for one in listed]
+    makers = [_Maker.of(method, values) for method, values in entries]
+    places = slugs([maker.name for maker in makers])
+    found, bar = [], choose(progress)
+    for k, (maker, (_, values), place) in enumerate(zip(makers, entries, places, strict=True)):
+        folder = None if out is None else Path(out) / (place if several else "")
+        part = Share(bar, k / len(makers), (k + 1) / len(makers), f"tuning {maker.name}")
+        found.append(work._replace(progress=part).tuned(maker, values, budget, others, folder))
+    return found if several else found[0]
 
-    def swept(left: list[Any], epochs: float, marks: Sequence[float], seeds: Any, place: Path | None) -> pd.DataFrame:
-        found = sweep(which, left, problem, network, epochs=epochs, at=marks, seed=seeds, out=place, **common)
+
+def first(method: Any, grid: Grid | None) -> Method:
+    """One of the methods to try: with the defaults, or the first of a grid of values."""
+    if grid is None or isinstance(grid, str):
+        return method_of(method)
+    return make(builder(method), configurations_of(grid)[0])
+
+
+def is_open(method: Given) -> bool:
+    """Whether a method leaves hyperparameters to `tune`.
+
+    >>> is_open("dsgd"), is_open("dsgd[alpha=0.5,batch=1]")
+    (True, False)
+    """
+    return bool(_Maker.of(method).tuned)
+
+
+class _Maker(NamedTuple):
+    """What makes the configurations of a method."""
+
+    name: str
+    build: Callable[..., Method]
+    tuned: dict[str, Parameter]
+    """The declarations of what is tuned, the step size first."""
+    fixed: dict[str, Any]
+    base: Method
+    """The method with its defaults, and with what is fixed."""
+
+    @staticmethod
+    def of(method: Given, grid: Grid | None = None) -> _Maker:
+        require(
+            not isinstance(method, Method),
+            f"{method} has all its hyperparameters: give a name, a selector such as 'gt-hsgd[batch=4]', or a function",
+        )
+        build = builder(method)
+        fixed: dict[str, Any] = {}
+        named = next((name for name, one in METHODS.items() if one.build is build), method)
+        base = first(method, grid)
+        if isinstance(named, str):
+            name, fixed = split(named)
+            known = METHODS[name].parameters if name in METHODS else list(base.declared)
+            fixed = {key: value for key, value in fixed.items() if key.partition(".")[0] in known}
+        else:
+            known = [name for name in inspect.signature(build).parameters if name in base.declared]
+        given = {key.partition(".")[0] for key in fixed}
+        tuned = {name: base.declared[name] for name in known if base.declared[name].tuned and name not in given}
+        order = sorted(tuned, key=lambda name: (tuned[name].role == "", tuned[name].kind == Kind.size))
+        name = named if isinstance(named, str) else getattr(named, "__name__", "custom")
+        return _Maker(name, build, {key: tuned[key] for key in order}, fixed, base)
+
+    def axes(self, most: float) -> list[Axis]:
+        """What is searched, with batches of at most so many samples."""
+        found = []
+        for name, p in self.tuned.items():
+            high = min(p.high, max(1, most)) if p.kind == Kind.size else p.high
+            values = tuple(value for value in p.tuned if value <= high) or (1,)
+            low, is_whole = (0.0, False) if p.scaled else (p.low, p.is_whole)
+            found.append(Axis(name, values, low, math.inf if p.scaled else high, is_whole, p.role != ""))
+        return found
+
+    def configuration(self, values: Mapping[str, Any], samples: float) -> dict[str, Any]:
+        """The hyperparameters of a point, where some are relative to others or to the data."""
+        row = dict(values)
+        every = {**self.base.parameters, **row}
+        return row | {name: p.scaled(row[name], every, samples) for name, p in self.tuned.items() if p.scaled}
+
+
+class _Work(NamedTuple):
+    """On what methods are tuned, and how they are ranked."""
+
+    problem: Problem
+    network: Network
+    steps: int | None
+    epochs: float | None
+    seeds: list[int]
+    ranked: Metric
+    """What configurations are ranked by."""
+    metrics: tuple[Any, ...]
+    x0: Any
+    precision: int | str
+    progress: Any
+
+    @property
+    def length(self) -> dict[str, Any]:
+        """The length of a run, as arguments of `run`."""
+        return {"steps": self.steps, "epochs": self.epochs}
+
+    def tuned(
+        self, maker: _Maker, grid: Grid | None, budget: float | None, fresh: list[int], folder: Path | None
+    ) -> Tuned:
+        """The winner of a search or of a grid."""
+        costs = Costs.of(maker.base, self.problem, self.network)
+        gradients = float(costs.gradients(total_steps(costs, self.problem, self.steps, self.epochs)))
+        samples = self.problem.samples or gradients / 20  # of a stream, a pass is a twentieth of a run
+        tables: list[pd.DataFrame] = []
+
+        def scores(rows: list[dict[str, Any]], tried: int = 0, of: int = 0) -> list[float]:
+            whole = (of or len(rows)) / BULK
+            part = Share(self.progress, tried / whole, (tried + len(rows)) / whole)
+            table, found = self._replace(progress=part).scored(maker, rows, folder)
+            tables.append(table)
+            return found
+
+        most = 0
+        if grid is None and maker.tuned:
+            most = CONFIGURATIONS if budget is None else self._affordable(budget)
+            axes = maker.axes(SHARE * gradients)
+            names = [axis.name for axis in axes]
+
+            def trial(points: list[Point]) -> list[float]:
+                rows = [maker.configuration(dict(zip(names, point, strict=True)), samples) for point in points]
+                return scores(rows, sum(map(len, tables)) // len(self.seeds), most)
+
+            result = search(axes, trial, most, self._start())
+            best = maker.configuration(dict(zip(names, result.best, strict=True)), samples)
+            score, said = result.scores[result.best], _limits(axes, result)
+        else:
+            rows = self._rows(maker, grid)
+            found = scores(rows)
+            place = int(np.argmin(found))
+            best, score, said = rows[place], found[place], _edges(rows, rows[place])
+        if not math.isfinite(score):
+            raise DivergedError(f"{maker.name}: every configuration diverged: give smaller step sizes")
+        table = pd.concat(tables, ignore_index=True)
+        others = table.iloc[:0]
+        if fresh:
+            last = self._replace(progress=Share(self.progress, BULK, 1.0))
+            others = last._swept(maker, [best], fresh, None if folder is None else folder / "fresh")
+        of = counted(len(table) // len(self.seeds), "configuration") + (f" (at most {most})" if most else "")
+        span = counted(self.steps, "step") if self.steps is not None else f"{short(self.epochs)} epochs"
+        by = "" if self.ranked.name == "loss" else f", by {self.ranked.name}"
+        seeds = ", ".join(map(str, self.seeds))
+        how = f"{_told(best)}: the best of {of} of {span}, on seeds {seeds}{by}{said}"
+        sign = -1.0 if self.ranked.rising else 1.0
+        winner = Tuned(maker.name, make(maker.build, best), best, sign * score, self.ranked.name, table, others, how)
+        if folder is not None:
+            about = {"method": winner.selector, "by": self.ranked.name, "score": winner.score, "how": how}
+            write(folder / "tuned.json", (json.dumps(about, indent=2) + "\n").encode())
+        return winner
+
+    def _start(self) -> float:
+        """The score of staying at the starting point."""
+        if self.ranked.name != "loss" or self.problem.streams is not None:
+            return math.inf
+        return float(self.problem.loss(starting_point(self.x0, self.problem, float).mean(axis=0)))
+
+    def _affordable(self, budget: float) -> int:
+        """How many configurations a budget allows."""
+        require(
+            self.epochs is not None, f"budget = {budget}: it counts passes over the local data: give epochs, not steps"
+        )
+        assert self.epochs is not None
+        each = len(self.seeds) * self.epochs
+        require(budget >= each, f"budget = {budget:g}: one configuration takes {each:g} passes: give more")
+        return int(budget // each)
+
+    def _rows(self, maker: _Maker, grid: Grid | None) -> list[dict[str, Any]]:
+        """The configurations of a grid."""
+        if grid is None:
+            return [{}]
+        if isinstance(grid, str):
+            require(grid == "paper", f"grid = {grid!r}: must be 'paper', or values by hyperparameter")
+            rows = grid_of(maker.base.declared, self.problem.samples, maker.fixed, maker.tuned)
+            return [{name: row[name] for name in maker.tuned} for row in rows]
+        found = configurations_of(grid)
+        for name in maker.fixed:
+            require(name not in found[0], f"{name} is in the grid and fixed by the method: leave it out of one of them")
+        return found
+
+    def scored(
+        self, maker: _Maker, rows: list[dict[str, Any]], folder: Path | None
+    ) -> tuple[pd.DataFrame, list[float]]:
+        """The table of configurations, and the score of each, of which the smallest is the best."""
+        if self.ranked.name == "loss":
+            table = self._swept(maker, rows, self.seeds, folder)
+            losses = table[[name for name in table if str(name).startswith("loss")]]
+            worst = losses.max(axis=1, skipna=False).where(table["status"] == Status.done, math.inf)
+        else:
+            table = self._run(maker, rows)
+            worst = (-1.0 if self.ranked.rising else 1.0) * table["worst"].where(table["status"] == Status.done)
+            worst = worst.fillna(math.inf)
+        scores = worst.to_numpy(float).reshape(len(rows), len(self.seeds)).mean(axis=1)
+        return table.assign(score=np.repeat(scores, len(self.seeds))), scores.tolist()
+
+    def _swept(self, maker: _Maker, rows: list[dict[str, Any]], seeds: list[int], folder: Path | None) -> pd.DataFrame:
+        at: list[float] = [float(f"{part * (self.epochs or 0):.6g}") for part in LATE]
+        if self.steps is not None:
+            at = sorted({max(1, round(part * self.steps)) for part in LATE} - {self.steps})
+        found = sweep(
+            maker.build, rows, self.problem, self.network, **self.length, at=at, seed=seeds, x0=self.x0,
+            precision=self.precision, progress=self.progress, out=folder,
+        )  # fmt: skip
         if (found["status"] == Status.interrupted).any():
             raise KeyboardInterrupt
         return found
 
-    def searched(left: list[dict[str, Any]], epochs: float, place: Path | None) -> pd.DataFrame:
-        return swept(left, epochs, [a for a in at if a < epochs], seed, place)
-
-    if search == "grid":
-        table = last = searched(configurations, epochs, folder)
-    else:
-        table, last, configurations = _halving(configurations, epochs, searched, folder)
-    order = _ranked(last)
-    left = last.iloc[order[:finalists]]
-    some = [configurations[k] for k in left.index]
-    winner = some[0]
-    if finalists > 1:
-        place = None if folder is None else folder / "finalists"
-        more = [seed + JUDGES + k for k in range(5)]
-        winner = best(swept(some, epochs, [], more, place))
-    selector = f"{name}[{','.join(f'{k}={v}' for k, v in winner.items())}]"
-    loss = float(left["loss"].iloc[some.index(winner)])
-    fresh, others = table.iloc[:0], [seed + 1 + k for k in range(seeds)]
-    if seeds:
-        place = None if folder is None else folder / "winner"
-        fresh = swept([winner], epochs, list(at), others, place)
-        _check_descent(selector, problem, loss, fresh)
-    if folder is not None:
-        summary = {
-            "method": selector, "loss": loss, "seed": seed, "epochs": epochs, "search": search,
-            "configurations": len(table), "fresh_losses": fresh["loss"].tolist(),
-        }  # fmt: skip
-        write(folder / "tuned.json", (json.dumps(summary, indent=2) + "\n").encode())
-    following = [winner, *(one for one in (configurations[k] for k in order) if one != winner)][:curves]
-    chosen = [Curve(labelled(values, every), values, problem, network, folder) for values in following]
-    recorded = record(chosen, builder(which), others or [seed], epochs=epochs, **common)
-    statuses = [trace.status for traces in recorded.values() for trace in traces]
-    if len(recorded) < len(chosen) or Status.interrupted in statuses:
-        raise KeyboardInterrupt
-    return Tuned(selector, winner, loss, table, fresh, recorded)
+    def _run(self, maker: _Maker, rows: list[dict[str, Any]]) -> pd.DataFrame:
+        """The same by another column, whose records a sweep has not."""
+        found = []
+        for k, row in enumerate(rows):
+            part = Share(self.progress, k / len(rows), (k + 1) / len(rows))
+            traces = run(
+                make(maker.build, row),
+                self.problem, self.network, **self.length, seed=self.seeds, x0=self.x0, precision=self.precision,
+                metrics=self.metrics, record=20, progress=part,
+            )  # fmt: skip
+            for trace in traces:
+                if trace.status == Status.interrupted:
+                    raise KeyboardInterrupt
+                late = trace.table.loc[trace.table["step"] >= LATE[0] * trace.table["step"].iloc[-1], self.ranked.name]
+                worst = late.min() if self.ranked.rising else late.max()
+                found.append({**row, "seed": trace.identity.seed, "worst": worst, "status": trace.status})
+        return pd.DataFrame(found)
 
 
-def _check_descent(selector: str, problem: Problem, loss: float, fresh: pd.DataFrame) -> None:
-    """Warn of a winner that ends above the start with other seeds."""
-    if problem.streams is not None:
-        return
-    start = problem.loss(np.zeros(problem.dimension) if problem.start is None else problem.start)
-    above = int((~(fresh["loss"] <= start)).sum())
-    if above:
-        ends = f"{above} of {len(fresh)} other seeds end above the loss of the start, {start:.4g}, or diverge"
-        remedy = "give smaller step sizes, or choose between several, as with finalists=5"
-        warnings.warn(f"{selector}: {ends}; the search ended at {loss:.4g}: {remedy}", stacklevel=3)
+def _limits(axes: Sequence[Axis], found: Found) -> str:
+    """What ended a search, besides that the winner lies inside."""
+    ends = []
+    for axis, value in zip(axes, found.best, strict=True):
+        ends += [f"{axis.name} is at its smallest"] if axis.moved(value, 0.5) is None else []
+        ends += [f"{axis.name} is at its largest"] if axis.moved(value, 2.0) is None else []
+    ends += ["the budget is spent"] if found.spent else []
+    return f"; {', '.join(ends)}" if ends else ""
 
 
-def _given(grid: Any, fixed: dict[str, Any]) -> list[dict[str, Any]]:
-    found = configurations_of(grid)
-    for name in fixed:
-        require(name not in found[0], f"{name} is in the grid and fixed by the method: leave it out of one of them")
-    return [{**one, **fixed} for one in found]
+def _edges(rows: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> str:
+    """The hyperparameters for which the winner is at an edge of a grid."""
+    ends = []
+    for name, value in best.items():
+        tried = {row[name] for row in rows if isinstance(row[name], int | float)}
+        if len(tried) > 1 and value in (min(tried), max(tried)):
+            ends.append(f"{name} = {_shown(value)} is at an edge of the grid")
+    return f"; {', '.join(ends)}" if ends else ""
 
 
-def _ranked(table: pd.DataFrame) -> list[int]:
-    """The rows of a table of one seed, the best first; of equal configurations the first."""
-    # Different methods may have one text, as two functions of t have.
-    found = ranking(table["loss"], (table["status"] == Status.done) & ~table.duplicated(["method", "loss"]))
-    require(len(found) > 0, "every configuration diverged: give smaller step sizes")
-    return found
+def _told(best: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {_shown(value)}" for name, value in best.items()) or "nothing to tune"
 
 
-def _halving(
-    configurations: list[dict[str, Any]], epochs: float, searched: Any, folder: Path | None
-) -> tuple[pd.DataFrame, pd.DataFrame, list[dict[str, Any]]]:
-    """Successive halving: the table of all configurations, that of the last rung, and the configurations on it."""
-    left = configurations
-    tables: list[pd.DataFrame] = []
-    for rung in range(RUNGS):
-        share = epochs / KEPT ** (RUNGS - 1 - rung)
-        last = searched(left, share, None if folder is None else folder / f"rung-{rung + 1}")
-        last["rung"] = rung + 1
-        if rung == RUNGS - 1:
-            return pd.concat([last, *tables[::-1]], ignore_index=True), last, left
-        kept = _ranked(last)[: math.ceil(len(left) / KEPT)]
-        tables.append(last.drop(kept))
-        left = [left[k] for k in kept]
-    raise AssertionError("there is a last rung")
+def _shown(value: Any) -> str:
+    return short(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
