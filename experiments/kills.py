@@ -71,15 +71,17 @@ def commands(data: str | None, length: float) -> dict[str, Command]:
     def steps(usual: int) -> list[str]:
         return ["--steps", str(int(length * usual))]
 
-    longest = ["--epochs", str(60 * length), "--seeds", "2"]
+    longest = ["--epochs", str(60 * length), "--fresh", "0-1"]
     name = "figure1" if length >= 1 else "figure2"  # the latter takes a third of the time
     figure = ["reproduce", name, "--data", data or "digits", "--scale", "tiny", "--quiet"]
     found = (
         Command(["run", "gt-hsgd", *on, *steps(1_500_000), "--record", "4"], ["run", "--resume"], run_of),
         Command(
-            ["compare", "dsgd", "gt-hsgd", *on, *steps(400_000), "--record", "4"], ["compare", "--resume"], runs_of
+            ["compare", "dsgd", "gt-hsgd", "--defaults", *on, *steps(400_000), "--record", "4"],
+            ["compare", "--resume"],
+            runs_of,
         ),
-        Command(["tune", "gt-dsgd", "--grid", "medium", *longest, *on], None, table_of("sweep.csv")),
+        Command(["tune", "gt-dsgd", *longest, *on], None, table_of("sweep.csv")),
         Command(figure, None, table_of(f"{name}.csv")),
         Command(["theory", "bound", *on, *steps(200_000), "--seeds", "2"], None, table_of("bound.csv")),
     )
