@@ -106,7 +106,7 @@ class Hyperparameters(SphinxDirective):
     """A table of the hyperparameters of all estimators and fusions, as they are declared."""
 
     def run(self) -> list[Any]:
-        lines = ["| part | hyperparameter | default | what it may be, and what `tune` tries on the paper's grid |"]
+        lines = ["| part | hyperparameter | default | what it may be, and what `tune` begins with |"]
         lines.append("|---|---|---|---|")
         for name, part in {**methods.estimators.ESTIMATORS, **methods.fusions.FUSIONS}.items():
             for own, about in methods.parameters.declared(part).items():

@@ -19,7 +19,7 @@ import peerdescent as peer
 from peerdescent.compressors import COMPRESSORS, Compressor
 from peerdescent.engines.outline import outline
 from peerdescent.methods import Entry, Method, Needs, by_purpose, compose
-from peerdescent.methods.parameters import GRIDS, Parameter, declared
+from peerdescent.methods.parameters import Parameter, declared
 from peerdescent.runs.costs import Costs
 from peerdescent.runs.formulas import SAMPLES as LOCAL
 from peerdescent.runs.formulas import Formula, Formulas, formulas
@@ -167,26 +167,25 @@ def _formulas(entry: Entry) -> Formulas:
 
 
 def _values(values: tuple[Any, ...]) -> str:
-    """The values of a grid; long lists by their ends."""
+    """The values that tuning begins with; long lists by their ends."""
     shown = [f"{value:.4g}" for value in values]
     return ", ".join(shown) if len(shown) <= 8 else f"{len(shown)} values, {shown[0]} to {shown[-1]}"
 
 
 def _unit(parameter: Parameter) -> str:
-    """In what units the values of its grids are."""
+    """In what units the values that are tuned are."""
     how = (parameter.scaled.__doc__ or "Scaled.").rstrip(".") if parameter.scaled else ""
-    return f"; grids are {typeset(how[0].lower() + how[1:])}" if how else ""
+    return f"; tuned values are {typeset(how[0].lower() + how[1:])}" if how else ""
 
 
 def parameters_of(names: Iterable[str], method: Method) -> str:
-    """A table of hyperparameters: default, range, and the values of each tuning grid."""
-    head = ["hyperparameter", "default", "may be", *(f"{size} grid" for size in reversed(GRIDS))]
+    """A table of hyperparameters: default, range, and the values that are tuned."""
+    head = ["hyperparameter", "default", "may be", "tuned over"]
     rows = [_row(head), _row(["---"] * len(head))]
     for name in names:
         about = method.declared[name]
-        grids = [_values(about.tuned[size]) for size in reversed(GRIDS)] if about.tuned else ["not tuned", "", ""]
         may = about.range + (f" ({about.role})" if about.role else "") + _unit(about)
-        rows.append(_row([_code(name), str(method.parameters[name]), may, *grids]))
+        rows.append(_row([_code(name), str(method.parameters[name]), may, _values(about.tuned) or "not tuned"]))
     return "\n".join(rows)
 
 
@@ -297,7 +296,7 @@ def _figure(name: str) -> str:
     end = f"gap {row['gap']:.3g} ± {row['deviation']:.1g} after {row['epoch']:.3g} epochs"
     if row["diverged"]:
         end = f"{row['diverged']} of {row['seeds']} runs diverged"
-    caption = f"Tuned over {row['settings']} settings to `{row['method']}`: {end}."
+    caption = f"Tuned to `{row['method']}`: {end}."
     return (
         f"```{{figure}} zoo/{name}.png\n:alt: The loss of {name} by epochs and by bytes, among all methods\n"
         f":loading: lazy\n\n{caption}\n```"
