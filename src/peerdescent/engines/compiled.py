@@ -210,6 +210,15 @@ def _draw(oracle: Oracle, mesh: Mesh | None, call: int, batch: int, chunk: int, 
     return _lifted(ahead, seed, mesh, (None, 0, None), (FIRST, SAME, SAME), SECOND)(data, seed, t)
 
 
+def forget() -> None:
+    """Drop compiled programs, of which a process can hold a few hundred before the system refuses it more memory maps.
+
+    The cache on disk keeps them.
+    """
+    for compiled in (_start, _advance, _advance_small, _draw):
+        compiled.clear_cache()
+
+
 @partial(jax.jit, static_argnums=(0, 1))
 def evaluate(oracle: Oracle, mesh: Mesh | None, points: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
     """F (k,) and its gradients (k, p) at points (k, p). On a mesh, each device computes the part of its own nodes."""

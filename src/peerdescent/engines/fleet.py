@@ -84,8 +84,8 @@ class Fleet:
             # Seeds with the same configurations share a piece. After a resumed sweep, seeds may have different ones.
             alike: dict[Any, list[list[int]]] = defaultdict(list)
             for members in by_seed.values():
-                members.sort(key=lambda k: self.members[k].marks)
-                alike[tuple(repr(self.members[k].method.numbers) for k in members)].append(members)
+                for some in self._by_length(members):
+                    alike[tuple(repr(self.members[k].method.numbers) for k in some)].append(some)
             # Products with a large minibatch use all cores already, and are faster the wider they are.
             batches = [batch for _, batch in does.requests]
             alone = jax.default_backend() == "cpu" and max(batches, default=1) >= WIDE_FROM
@@ -151,6 +151,18 @@ class Fleet:
             members, marked = piece[:, column], np.broadcast_to(mark, (len(piece), len(mark)))
             x = means.reshape(-1, means.shape[-1])
             yield Seen(members.ravel(), marked.ravel(), x, t, jax.tree.leaves(state))
+
+    def _by_length(self, members: list[int]) -> Iterator[list[int]]:
+        """Members whose lengths differ by a factor of at most two.
+
+        At equal cost a short run has costly steps, and all members of a piece go on until the longest ends.
+        """
+        members = sorted(members, key=lambda k: self.members[k].marks[::-1])
+        while members:
+            limit = 2 * self.members[members[0]].marks[-1]
+            some = [k for k in members if self.members[k].marks[-1] <= limit]
+            yield some
+            members = members[len(some) :]
 
     def kind(self, piece: np.ndarray) -> str:
         """What computes a piece, whose checkpoints nothing else understands."""

@@ -167,8 +167,14 @@ def product(W: jax.Array, x: jax.Array) -> jax.Array:
 
 def gathered(neighbours: jax.Array, weights: jax.Array, x: jax.Array) -> jax.Array:
     """The sums of the neighbours' vectors, with weights (n, d)."""
-    weights = weights.reshape(*weights.shape, *[1] * (x.ndim - 1))
-    return reduce(add, (weights[:, k] * x[neighbours[:, k]] for k in range(neighbours.shape[1])))
+
+    def heard(neighbours: jax.Array, weights: jax.Array) -> jax.Array:
+        return reduce(add, (weights[..., k] * x[neighbours[..., k]] for k in range(neighbours.shape[-1])))
+
+    if on_gpu():
+        return heard(neighbours, weights.reshape(*weights.shape, *[1] * (x.ndim - 1)))
+    # Node by node: otherwise the compiler computes anew for every neighbour what x consists of.
+    return lax.map(lambda own: heard(*own), (neighbours, weights))
 
 
 def disagreement(x: jax.Array, mix: Callable[[jax.Array], jax.Array]) -> jax.Array:
@@ -394,8 +400,8 @@ def _widest(ends: np.ndarray, nodes: int) -> int:
 
 
 def _is_dense(columns: int, widest: int) -> bool:
-    """On a CPU, n = 20 to 1,024, a gather is faster if less than a quarter of W is nonzero; for GPUs 8 is a guess."""
-    return columns <= (8 if on_gpu() else 4) * widest
+    """On a CPU, n = 8 to 1,024, a gather is faster if less than half of W is nonzero; for GPUs 8 is a guess."""
+    return columns <= (8 if on_gpu() else 2) * widest
 
 
 def packed(matrices: Sequence[sparse.csr_array], dtype: Any) -> Dense | Gather:

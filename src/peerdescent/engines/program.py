@@ -216,7 +216,8 @@ class Net:
         return self._either(coin(jnp, self.seed, self.t, self.calls.take("coin"), probability), then, otherwise)
 
     def _either(self, due: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """Compute only the branch that is taken. If configurations differ, only those that take `then` compute it."""
+        """Compute only the branch that is taken. If configurations differ, only those that take `then` compute it, and
+        the other branch is for all, unless nobody takes it."""
         self.settle()
         call, rare, outer = self.calls.next, self.rare, self.due
 
@@ -230,7 +231,10 @@ class Net:
         if jnp.ndim(due) == 0:
             value = lax.cond(due, lambda: side(then, True), lambda: side(otherwise, rare))
         else:
-            ordinary = side(otherwise, rare)
+            nothing = jax.eval_shape(lambda: side(otherwise, rare))
+            nobody = (due[:, 0] if outer is None else due[:, 0] | ~outer).all()
+            zeros = partial(jax.tree.map, lambda a: jnp.zeros(a.shape, a.dtype), nothing)
+            ordinary = lax.cond(nobody, zeros, lambda: side(otherwise, rare))
             self.due = due[:, 0] if outer is None else due[:, 0] & outer
 
             def some() -> Any:
