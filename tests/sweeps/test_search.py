@@ -71,3 +71,17 @@ def test_where_all_diverge_smaller_step_sizes_are_tried():
     found = search(AXES[:2], score, 1000)
     assert 0.5e-7 <= found.best[0] <= 2e-7
     assert search(AXES[:2], lambda points: [math.inf] * len(points), 30).spent
+
+
+def test_what_has_no_effect_takes_no_tries_and_no_place_of_the_best():
+    """Batches mean nothing where every iteration restarts, and are written down as one or are equal by chance."""
+    target, asked = (2.0**5, 2000, 0.0001), []
+
+    def scores(points):
+        asked.extend(points)
+        return bowl(target, 0)([(alpha, 2000, beta) for alpha, _, beta in points])
+
+    found = search(AXES[:3], scores, 10_000, meaning=lambda point: (point[0], point[2]))
+    assert len(asked) == len({(alpha, beta) for alpha, _, beta in asked}) < len(found.scores)
+    for best in found.best, search(AXES[:3], scores, 200).best:
+        assert (best[0], best[2]) == pytest.approx((target[0], target[2]), rel=0.5)

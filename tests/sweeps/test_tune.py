@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +14,7 @@ import peerdescent as peer
 from peerdescent.sweeps import tuning, tuning_grid
 from small import Spy, small_logistic, small_streaming
 
+MAPS = Path("/proc/self/maps")
 RING = peer.Network(peer.topology.ring(6))
 SHORT = {"steps": 20, "seed": [7, 8], "fresh": range(2)}
 GRID = {"alpha": [0.5, 2.0, 1e9], "beta": [0.01, 0.3], "initial_batch": [4]}
@@ -201,3 +203,12 @@ def test_functions_are_tuned_as_names_are():
     tuned = peer.tune(scheduled, problem, RING, grid={"scale": [0.01, 0.1, 1.0]}, **options)
     assert tuned.table["method"].nunique() == 1, "all have one text"
     assert tuned.best == {"scale": 1.0}
+
+
+@pytest.mark.skipif(not MAPS.is_file(), reason="a list of Linux")
+def test_programs_of_a_search_do_not_stay():
+    """A process that tunes all day would have more memory maps than the system allows."""
+    peer.tune("dsgd", small_logistic(), RING, **SHORT)
+    before = MAPS.read_text().count("\n")
+    peer.tune("gt-hsgd", small_logistic(), RING, **SHORT)
+    assert MAPS.read_text().count("\n") < before + 100

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -54,7 +54,8 @@ class Axis(NamedTuple):
         if self.is_whole:
             found: float = round(min(target, math.floor(self.high)) if math.isfinite(self.high) else target)
         else:  # towards the end of the range, where it has one
-            target = self.high - (self.high - value) / factor if up and math.isfinite(self.high) else target
+            near = up and value >= last and math.isfinite(self.high)
+            target = self.high - (self.high - value) / factor if near else target
             found = float(f"{target:.3g}")
         return found if self.low <= found <= self.high and found != value else None
 
@@ -73,7 +74,11 @@ class Found(NamedTuple):
 
 
 def search(
-    axes: Sequence[Axis], run: Callable[[list[Point]], list[float]], budget: int, start: float = math.inf
+    axes: Sequence[Axis],
+    run: Callable[[list[Point]], list[float]],
+    budget: int,
+    start: float = math.inf,
+    meaning: Callable[[Point], Hashable] = tuple,
 ) -> Found:
     """Search for the point with the smallest score.
 
@@ -82,6 +87,7 @@ def search(
         run: The scores of points.
         budget: How many points may be tried.
         start: The score of doing nothing, from which gains are counted.
+        meaning: What a point stands for. Those that stand for the same are tried once.
 
     Returns:
         What was found.
@@ -92,36 +98,46 @@ def search(
     ((64.0,), False)
     """
     scores: dict[Point, float] = {}
+    known: dict[Hashable, float] = {}
 
-    def tried(points: Iterator[Point] | list[Point]) -> bool:
+    def tried(points: Sequence[Point]) -> bool:
         """Try those that are new, as many as the budget allows; whether all could be."""
-        new = [point for point in dict.fromkeys(points) if point not in scores]
-        left = budget - len(scores)
-        scores.update(zip(new[:left], run(new[:left]), strict=True) if new[:left] else ())
-        return len(new) <= left
+        new = {meaning(point): point for point in reversed(points) if meaning(point) not in known}
+        some = dict(itertools.islice(reversed(new.items()), budget - len(known)))
+        known.update(zip(some, run([*some.values()]), strict=True) if some else ())
+        scores.update({point: known[meaning(point)] for point in points if meaning(point) in known})
+        return len(some) == len(new)
 
     whole = list(itertools.product(*(axis.coarse() for axis in axes)))
     # The middle first, so that a small budget has seen every value.
     enough = tried(whole if len(whole) <= budget else whole[:: math.ceil(2 * len(whole) / budget)])
     for factor in FACTORS:
-        while enough:
-            before = len(scores)
-            enough = tried(_around(axes, _centres(scores, start), factor))
-            if len(scores) == before:
-                break
+        before = -1
+        while enough and len(known) > before:
+            before = len(known)
+            for together in (1, 2):
+                if enough and len(known) == before:
+                    enough = tried(list(_around(axes, _centres(scores, start), factor, together)))
     return Found(scores, min(scores, key=lambda point: scores[point]), not enough)
 
 
 def _centres(scores: Mapping[Point, float], start: float) -> list[Point]:
-    """The best points: those that are close to the best. Where all diverged, the one with the smallest step size."""
-    order = sorted(scores, key=lambda point: (scores[point], point[0]))[:CENTRES]
+    """The best points: those that are close to the best. Where all diverged, the one with the smallest step size.
+
+    Points whose scores agree in six digits count once: a hyperparameter that has no effect beside the others, such as a
+    batch where every iteration restarts, would otherwise take all places.
+    """
+    distinct: dict[str, Point] = {}
+    for point in sorted(scores, key=lambda point: (scores[point], point[0])):
+        distinct.setdefault(f"{scores[point]:.6g}", point)
+    order = list(distinct.values())[:CENTRES]
     best = scores[order[0]]
     limit = best + CLOSE * (start - best) if math.isfinite(start) and math.isfinite(best) else best
     return [point for point in order if scores[point] <= limit] or order[:1]
 
 
-def _around(axes: Sequence[Axis], centres: Sequence[Point], factor: float) -> Iterator[Point]:
-    """The neighbours of points: in one hyperparameter, or in two."""
+def _around(axes: Sequence[Axis], centres: Sequence[Point], factor: float, together: int) -> Iterator[Point]:
+    """The neighbours of points in so many hyperparameters."""
     for centre in centres:
         moves = [
             (k, value)
@@ -129,8 +145,7 @@ def _around(axes: Sequence[Axis], centres: Sequence[Point], factor: float) -> It
             for times in (factor, 1 / factor)
             if (value := axis.moved(centre[k], times)) is not None
         ]
-        for (k, value), (other, also) in itertools.combinations_with_replacement(moves, 2):
-            if k != other or value == also:
-                point = list(centre)
-                point[k], point[other] = value, also
-                yield tuple(point)
+        for some in itertools.combinations(moves, together):
+            changed = dict(some)
+            if len(changed) == together:
+                yield tuple(changed.get(k, value) for k, value in enumerate(centre))

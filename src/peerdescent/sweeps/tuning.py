@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from peerdescent.engines.compiled import forget
 from peerdescent.errors import require, unknown
 from peerdescent.files import write
 from peerdescent.methods.contract import Method
@@ -168,6 +169,7 @@ def tune(
         folder = None if out is None else Path(out) / (place if several else "")
         part = Share(bar, k / len(makers), (k + 1) / len(makers), f"tuning {maker.name}")
         found.append(work._replace(progress=part).tuned(maker, values, budget, others, folder))
+        forget()
     return found if several else found[0]
 
 
@@ -279,12 +281,14 @@ class _Work(NamedTuple):
             axes = maker.axes(SHARE * gradients)
             names = [axis.name for axis in axes]
 
-            def trial(points: list[Point]) -> list[float]:
-                rows = [maker.configuration(dict(zip(names, point, strict=True)), samples) for point in points]
-                return scores(rows, sum(map(len, tables)) // len(self.seeds), most)
+            def row(point: Point) -> dict[str, Any]:
+                return maker.configuration(dict(zip(names, point, strict=True)), samples)
 
-            result = search(axes, trial, most, self._start())
-            best = maker.configuration(dict(zip(names, result.best, strict=True)), samples)
+            def trial(points: list[Point]) -> list[float]:
+                return scores([row(point) for point in points], sum(map(len, tables)) // len(self.seeds), most)
+
+            result = search(axes, trial, most, self._start(), lambda point: tuple(row(point).values()))
+            best = row(result.best)
             score, said = result.scores[result.best], _limits(axes, result)
         else:
             rows = self._rows(maker, grid)
