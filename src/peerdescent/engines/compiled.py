@@ -215,8 +215,9 @@ def forget() -> None:
 
     The cache on disk keeps them.
     """
-    for compiled in (_start, _advance, _advance_small, _draw):
-        compiled.clear_cache()
+    programs: list[Any] = [_start, _advance, _advance_small, _draw]
+    for one in programs:
+        one.clear_cache()
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -84,8 +84,8 @@ class Fleet:
             # Seeds with the same configurations share a piece. After a resumed sweep, seeds may have different ones.
             alike: dict[Any, list[list[int]]] = defaultdict(list)
             for members in by_seed.values():
-                for some in self._by_length(members):
-                    alike[tuple(repr(self.members[k].method.numbers) for k in some)].append(some)
+                for near in self._by_length(members):
+                    alike[tuple(repr(self.members[k].method.numbers) for k in near)].append(near)
             # Products with a large minibatch use all cores already, and are faster the wider they are.
             batches = [batch for _, batch in does.requests]
             alone = jax.default_backend() == "cpu" and max(batches, default=1) >= WIDE_FROM
