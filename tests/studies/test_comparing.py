@@ -261,12 +261,15 @@ def test_runs_that_would_have_ended_earlier_are_refused(problem, folder):
     assert_refused(message, folder, ["dsgd", "d2[alpha=0.4,batch=1]"], problem, **rule)
 
 
-def test_a_call_that_is_refused_does_not_change_what_was_chosen(folder):
-    """What the folder says was chosen is what its runs have."""
-    other = small_logistic(strength=10.0)
-    assert_refused("sweep.csv is about something else: values is", folder, ["dsgd"], other, seed=range(3))
+def test_a_call_that_is_refused_does_not_change_what_was_chosen(problem, folder):
+    """What the folder says was chosen is what its runs have, and how it was chosen does not change."""
+    other, tuned = small_logistic(strength=10.0), "has dsgd as it was tuned with another "
+    assert_refused(tuned + "data", folder, ["dsgd"], other, seed=range(3))
+    assert_refused(tuned + "budget: .*, and here 900", folder, ["dsgd"], problem, seed=range(3), budget=900)
+    assert_refused(tuned + "by: loss, and here consensus", folder, ["dsgd"], problem, seed=range(3), by="consensus")
     known = peer.Comparison.load(folder)
     assert f"alpha={known.how['dsgd'].split()[2].strip(',')}" in known["dsgd"][0].identity.method.replace(".0", "")
+    assert known.configurations["dsgd"] == known.table["configurations"].iloc[0] > 1
 
 
 def test_runs_that_are_done_at_different_steps_have_no_mean(problem):
@@ -468,8 +471,10 @@ def test_what_is_open_is_tuned_on_seeds_that_are_not_compared_and_said(problem):
 
         return peer.Method(init, step, "mine")
 
-    before = peer.tune(["dsgd[batch=1]", "gt-dsgd"], problem, RING, epochs=1, budget=12, fresh=())
     said, seeds = [], [101, 3]
+    before = peer.tune(["dsgd[batch=1]", "gt-dsgd"], problem, RING, epochs=1, budget=12, fresh=(), seed=[7, 8])
+    with pytest.raises(ValueError, match=r"seed \[7\]: dsgd\[batch=1\] was tuned on it"):
+        peer.compare(before, problem, RING, **FEW | {"seed": [7]})
     methods = [(mine, {"alpha": [1e-3, 0.5, 1e9]}), "d2[batch=1]", *before, peer.methods.d2(alpha=0.4)]
     found = peer.compare(methods, problem, RING, note=said.append, **FEW | {"seed": seeds})
     assert list(found) == ["mine", "d2[batch=1]", "dsgd[batch=1]", "gt-dsgd", "d2"]
@@ -482,9 +487,52 @@ def test_what_is_open_is_tuned_on_seeds_that_are_not_compared_and_said(problem):
     assert [found.tuned[one.name] for one in before] == before
     assert [found[one.name][0].identity.method for one in before] == [str(one.method) for one in before]
     assert found.how["d2"] == "given"
+    assert found.table["selector"].iloc[0] == "mine[alpha=0.5]"
+    assert found.table["configurations"].tolist()[-1] == 0
     protocol = found.protocol()
     for fact in ("100, 102, 103", "101, 3", "mine", alone.how, *(one.how for one in before), "95 %"):
         assert fact in protocol
     assert "3 configurations" in found.how["mine"]
     assert all(found.how[name] in " ".join(said) for name in ("mine", "d2[batch=1]"))
     assert found.table["seeds"].tolist() == [2] * 5
+
+
+def test_a_verdict_names_what_has_no_result_and_other_columns_are_stored(problem, tmp_path):
+    methods = {"far": "dsgd[alpha=1e9,batch=1]", "near": "dsgd[alpha=0.4,batch=1]"}
+    found = peer.compare(methods, problem, RING, **SHORT)
+    assert found.verdict == "near ends best; without a result: far"
+    assert "far ran" in found.protocol()
+    options = FEW | {"by": "consensus", "out": tmp_path}
+    closest = peer.compare(["dsgd[batch=1]"], problem, RING, **options)
+    assert "by the smallest consensus" in closest.how["dsgd[batch=1]"]
+    assert peer.Comparison.load(tmp_path).protocol() == closest.protocol()
+    with pytest.raises(ValueError, match="unknown metric 'los'"):
+        peer.compare(methods, problem, RING, by="los", **SHORT)
+
+
+def test_one_bar_shows_the_whole_call_and_the_best_so_far(problem):
+    class Bar:
+        def __init__(self):
+            self.labels, self.places, self.ends = [], [], 0
+
+        def begin(self, label, total):
+            self.labels.append(label)
+
+        def update(self, step, loss):
+            self.places.append((self.labels[-1], step, loss))
+
+        def end(self):
+            self.ends += 1
+
+    bar = Bar()
+    peer.compare(["dsgd", "gt-dsgd[batch=1]"], problem, RING, progress=bar, **FEW)
+    assert bar.ends == 1
+    steps = [step for _, step, _ in bar.places]
+    assert steps == sorted(steps)
+    assert list(dict.fromkeys(bar.labels)) == [
+        "tuning dsgd (1 of 2)", "running dsgd (1 of 2)",
+        "tuning gt-dsgd[batch=1] (2 of 2)", "running gt-dsgd[batch=1] (2 of 2)",
+    ]  # fmt: skip
+    for label in bar.labels:
+        best = [loss for own, _, loss in bar.places if own == label and loss == loss]
+        assert best == sorted(best, reverse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +14,11 @@ import pytest
 import peerdescent as peer
 from peerdescent.sweeps import tuning, tuning_grid
 from small import Spy, small_logistic, small_streaming
+
+
+class State(NamedTuple):
+    x: Any
+
 
 MAPS = Path("/proc/self/maps")
 RING = peer.Network(peer.topology.ring(6))
@@ -116,7 +122,13 @@ def test_by_an_accuracy_the_largest_of_the_smallest_wins():
         scores[alpha] = np.mean([trace.table.query("step >= 16")["closeness"].min() for trace in traces])
     assert tuned.best == {"alpha": max(scores, key=scores.get)}
     assert tuned.score == pytest.approx(max(scores.values()), rel=1e-5)
-    assert tuned.table["score"].min() == pytest.approx(-tuned.score)
+    assert tuned.table["score"].max() == pytest.approx(tuned.score)
+    again = peer.run(tuned.method, problem, RING, steps=20, seed=[0, 1], metrics=[share])
+    assert tuned.fresh["closeness"].tolist() == pytest.approx([one.table["closeness"].iloc[-1] for one in again])
+    assert "by the largest closeness" in tuned.how
+    empty = peer.metric(lambda x_mean, x, problem: float("nan"), name="empty")
+    with pytest.raises(ValueError, match="by = 'empty': it is empty or not a number"):
+        peer.tune("dsgd", problem, RING, by="empty", **options | {"metrics": [empty]})
     by_loss = peer.tune("dsgd", problem, RING, **options)
     assert by_loss.by == "loss"
 
@@ -150,19 +162,32 @@ def test_a_tuning_goes_on_where_it_stopped(tmp_path, monkeypatch, grid):
     assert peer.tune("gt-hsgd", problem, RING, out=tmp_path, **options).selector == whole.selector
 
 
+def by_hand(size=0.1):
+    def init(x, net):
+        return State(x)
+
+    def step(state, net):
+        return State(net.mix(state.x - size * net.grad(state.x, net.sample(1))))
+
+    return peer.Method(init, step, "by hand")
+
+
 def test_refusals():
     def refused(message, method="gt-dsgd", **options):
         with pytest.raises(ValueError, match=message) as told:
             peer.tune(method, small_logistic(), RING, **{"epochs": 2, **options})
         assert "\n" not in str(told.value)
 
-    refused("seed .*2.* is searched and evaluated", seed=range(2, 4), fresh=range(3))
+    refused(r"seed \[2\]: searched and evaluated", seed=range(2, 4), fresh=range(3))
     refused("alpha is in the grid and fixed", "gt-dsgd[alpha=1]", grid={"alpha": [1, 2]})
     refused("alpah.*did you mean 'alpha'", grid={"alpah": [1, 2]})
     refused("unknown parameter of gt.dsgd 'beta'", grid={"alpha": [1], "beta": [1, 2]})
     refused("unknown parameter of gt-dsgd 'beta'", "gt-dsgd[beta=0.1]")
     refused("grid = 'big'", grid="big")
-    refused("budget = 5: one configuration takes 6 passes", budget=5)
+    refused("budget = 5: must be finite; one configuration takes 6 passes", budget=5)
+    refused("budget = inf", budget=float("inf"))
+    refused("by_hand does not say over which values size are tuned: give a grid", by_hand)
+    refused("unknown parameter of by_hand 'sise': did you mean 'size'", by_hand, grid={"sise": [1]})
     refused("unknown metric 'los': did you mean 'loss'", by="los")
     refused("unknown metric 'accuracy'", by="accuracy")
     refused("give a function such as", 3)

@@ -107,7 +107,7 @@ def _explained(error: Any) -> str:
 def _elsewhere(name: str) -> str:
     """Where a user finds what is no option of a command, if that is known."""
     if name == "seeds":
-        return "several seeds of one method or more are those of peerdescent compare"
+        return "peerdescent compare and tune take several seeds, as in --seed 0-4"
     from peerdescent.methods.estimators import ESTIMATORS
     from peerdescent.methods.fusions import FUSIONS
 

@@ -145,15 +145,17 @@ def tune_command(
             if not options.quiet:
                 console.say(str(error), "left out")
             continue
+        finally:
+            bar.end()
         if not options.quiet:
             console.say(f"{selector}: {found.how}")
-        values = found.fresh["loss"] if others else [found.score]
+        values = found.fresh[options.by] if others else [found.score]
         rows.append(
             {
                 "method": found.selector,
                 "configurations": found.configurations,
                 options.by: found.score,
-                "fresh_loss": float(mean(values)) if others else math.nan,
+                f"fresh_{options.by}": float(mean(values)) if others else math.nan,
                 "deviation": float(deviation(values)),
             }
         )

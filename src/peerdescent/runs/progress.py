@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from datetime import timedelta
@@ -47,8 +48,15 @@ class Silent:
 class Bar:
     """A bar on standard error with the loss and the remaining time. It is removed when the run ends."""
 
+    _bar: bars.Progress | None = None
+    _task: bars.TaskID
+
     def begin(self, label: str, total: int) -> None:
-        """Draw the bar."""
+        """Draw the bar, or give one that is there another label."""
+        label = label.replace("[", r"\[")
+        if self._bar is not None:
+            self._bar.update(self._task, description=label, total=total)
+            return
         self._bar = bars.Progress(
             bars.TextColumn("{task.description}"),
             bars.BarColumn(),
@@ -60,16 +68,19 @@ class Bar:
             console=Console(stderr=True),
             transient=True,
         )
-        self._task = self._bar.add_task(label.replace("[", r"\["), total=total, loss="...")
+        self._task = self._bar.add_task(label, total=total, loss="...")
         self._bar.start()
 
     def update(self, step: int, loss: float) -> None:
         """Move the bar."""
+        assert self._bar is not None
         self._bar.update(self._task, completed=step, loss=f"{loss:.6g}" if loss == loss else "...")
 
     def end(self) -> None:
         """Remove the bar."""
-        self._bar.stop()
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = None
 
 
 class Lines:
@@ -94,24 +105,29 @@ class Lines:
 
 
 class Share:
-    """The progress of one part of a whole, from one fraction of it to another."""
+    """The progress of one part of a whole, from one fraction of it to another, with the smallest loss so far.
+
+    The whole is ended by whoever has it.
+    """
 
     def __init__(self, progress: Any, first: float, last: float, label: str = "") -> None:
         self._bar, self._first, self._last, self._label = choose(progress), first, last, label
+        self._best = math.nan
 
     def begin(self, label: str, total: int) -> None:
         """The part begins."""
         self._total = max(1, total)
         self._bar.begin(self._label or label, PARTS)
-        self._bar.update(round(PARTS * self._first), float("nan"))
+        self._bar.update(round(PARTS * self._first), self._best)
 
     def update(self, step: int, loss: float) -> None:
         """The part has reached `step`."""
-        self._bar.update(round(PARTS * (self._first + (self._last - self._first) * step / self._total)), loss)
+        if loss == loss and not loss >= self._best:
+            self._best = loss
+        self._bar.update(round(PARTS * (self._first + (self._last - self._first) * step / self._total)), self._best)
 
     def end(self) -> None:
-        """The part has ended."""
-        self._bar.end()
+        """Nothing: other parts follow."""
 
 
 PARTS = 1000

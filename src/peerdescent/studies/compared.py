@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from peerdescent import display, figures, report
 from peerdescent.errors import require, unknown
 from peerdescent.files import alone, claim, write
-from peerdescent.report.findings import INDEX, is_page
+from peerdescent.report.findings import GIVEN, INDEX, is_page
 from peerdescent.runs import card
 from peerdescent.runs.bands import reached
 from peerdescent.runs.cells import Cell, cell
@@ -34,7 +34,7 @@ COSTS = ("epoch", "gradients", "rounds", "bytes", "seconds", "clock")
 """The columns of what it costs to reach a target."""
 MANY = 5
 """From so many seeds on, interquartile means stand beside means."""
-TEXTS = ("selector", "seeds", "status")
+TEXTS = ("selector", "seeds", "configurations", "status")
 """Columns of the table that are no metrics."""
 
 
@@ -52,8 +52,10 @@ class Comparison(Mapping[str, Traces]):
     """The methods that were not run, since the comparison was interrupted."""
     by: str = "loss"
     """The column that methods are compared in."""
-    tuned: Mapping[str, Tuned | None] = field(default_factory=dict)
-    """What `tune` found, by the name of the method; None if that was an earlier call."""
+    tuned: Mapping[str, Tuned] = field(default_factory=dict)
+    """What `tune` found in this call, by the name of the method."""
+    configurations: Mapping[str, int] = field(default_factory=dict)
+    """How many configurations were tried, by the name of the method, for those that were tuned."""
 
     def __post_init__(self) -> None:
         require(bool(self.traces or self.missing), "no methods to compare: give at least one")
@@ -157,7 +159,12 @@ class Comparison(Mapping[str, Traces]):
         rows = []
         for name, traces in self.traces.items():
             ended = len(traces) == 1 or have_ended(traces)
-            row: dict[str, Any] = {"method": name, "selector": traces[0].identity.method, "seeds": len(traces)}
+            selector = traces[0].identity.method
+            if name in self.tuned and "[" not in selector:  # of a method by hand, which knows no hyperparameters
+                selector = self.tuned[name].selector
+            row: dict[str, Any] = {"method": name, "selector": selector, "seeds": len(traces)}
+            if self.configurations:
+                row["configurations"] = self.configurations.get(name, 0)
             for column in self.metrics:
                 last = [trace.table[column].iloc[-1] if column in trace.table else float("nan") for trace in traces]
                 row[column] = float(mean(last)) if ended else float("nan")
@@ -220,12 +227,15 @@ class Comparison(Mapping[str, Traces]):
 
         Which method ends best, and which are level with it.
         """
+        rest = [name for name, ended in zip(self, self._ended, strict=True) if not ended] + list(self.missing)
+        without = f"; without a result: {', '.join(rest)}" if rest else ""
         if self.best is None:
-            return "no method came to its end with every seed"
+            return f"no method came to its end with every seed{without}"
         if self._seeds < 2:
-            return f"{self.best} ends best; one seed gives no verdict: give several"
+            return f"{self.best} ends best; one seed gives no verdict: give several{without}"
         level = [name for name in self._leading if name != self.best]
-        return f"{self.best} ends best" + (f"; level with it: {', '.join(level)}" if level else "; no other is level")
+        others = f"; level with it: {', '.join(level)}" if level else "; no other is level"
+        return f"{self.best} ends best{others if sum(self._ended) > 1 else ''}{without}"
 
     def to_reach(self, **target: float) -> pd.DataFrame:
         """The cost to a target, such as `to_reach(loss=0.33)`: epochs, gradients, rounds, bytes and seconds.
@@ -257,15 +267,25 @@ class Comparison(Mapping[str, Traces]):
         word = "seed" if len(first) == 1 else "seeds"
         said = [
             f"{counted(len(self), 'method')} on {facts.problem} over {facts.network}, with {word} "
-            f"{_listed(first.seeds)}, whose samples all methods share, compared by the {self.by} of the last record."
+            f"{_listed(first.seeds)}, whose samples all methods share, precision {facts.precision}, compared by the "
+            f"{self.by} of the last record."
         ]
-        for name in self:
-            said.append(f"{name}{' was tuned' if name in self.tuned else ''}: {self.how.get(name, 'given')}.")
-        if self.tuned:
+        if "clock" in facts.facts:
+            said.append(f"Seconds are simulated, with {facts.facts['clock']}.")
+        for name, traces in self.traces.items():
+            last = traces[0].table.iloc[-1]
+            length = counted(int(last["step"]), "step")
+            if math.isfinite(last["epoch"]):
+                length += f" ({last['epoch']:.3g} epochs)"
+            how = self.how.get(name, GIVEN)
+            chosen = f", tuned: {how}" if name in self.configurations else f" ({how})"
+            said.append(f"{name} ran {length} of {traces[0].identity.method}{chosen}.")
+        if self.configurations:
             said.append(
                 f"Tuning ranked configurations by the mean over seeds of the worst {self.by} in the last fifth."
             )
-        said.append("Methods are level where Student's 95 % interval of their paired differences holds zero.")
+        if len(first) > 1:
+            said.append("Methods are level where Student's 95 % interval of their paired differences holds zero.")
         return " ".join(said)
 
     def to_markdown(self, columns: Sequence[str] = ()) -> str:
@@ -283,12 +303,24 @@ class Comparison(Mapping[str, Traces]):
 
     def _rows(self, columns: Sequence[str]) -> tuple[list[str], list[list[str | Cell]]]:
         """The head and the rows of a table as text."""
+        require(bool(self.traces), f"nothing was run yet of {', '.join(self.missing)}: start the comparison again")
         metrics, table = self.metrics, self.table
         for name in columns:
             if name not in metrics and name not in TEXTS:
                 raise unknown("metric", name, [*metrics, *TEXTS])
         own = [name for name in metrics if name not in METRICS]
-        usual = [self.by, self._middle, "loss", "consensus", *own, "epoch", "rounds", "bytes", "clock"]
+        usual = [
+            "configurations",
+            self.by,
+            self._middle,
+            "loss",
+            "consensus",
+            *own,
+            "epoch",
+            "rounds",
+            "bytes",
+            "clock",
+        ]
         shown = list(columns) or [name for name in dict.fromkeys(usual) if name in table and table[name].notna().any()]
         said = "status" not in shown and not (table["status"] == Status.done).all()
         rows: list[list[str | Cell]] = []
@@ -326,6 +358,9 @@ class Comparison(Mapping[str, Traces]):
                     claim(place(home / index.folders[name], seed))
                 traces.save(home / index.folders[name], force)
                 index.known[name] |= {"by": self.by} | ({"how": self.how[name]} if name in self.how else {})
+                index.known[name] |= (
+                    {"configurations": self.configurations[name]} if name in self.configurations else {}
+                )
             index.save()
             if not self.traces:
                 return home
@@ -346,8 +381,8 @@ class Comparison(Mapping[str, Traces]):
         require(len(begun) > 0, f"{home} has no runs yet: start the comparison again")
         traces = {name: Traces.load(where) for name, where in begun.items()}
         how = {name: one["how"] for name, one in known.items() if one.get("how")}
-        tuned = {name: None for name, one in known.items() if one.get("tuned")}
-        return Comparison(traces, how, tuple(name for name in known if name not in traces), by, tuned)
+        counts = {name: one["configurations"] for name, one in known.items() if "configurations" in one}
+        return Comparison(traces, how, tuple(name for name in known if name not in traces), by, {}, counts)
 
     def report(self, folder: str | Path) -> Path:
         """Write the folder of `save`, and an interactive HTML page about it, whose path is returned."""
@@ -404,8 +439,15 @@ class Index:
     def recall(self, name: str, about: Mapping[str, Any], compared: Sequence[int]) -> dict[str, Any] | None:
         """The values that a search for another length of runs chose, on seeds that are not compared; None without."""
         earlier = self.known[name].get("tuned") or {}
-        same = all(earlier.get(fact) == about[fact] for fact in ("given", "data", "weights"))
-        if not same or earlier["length"] == about["length"] or set(earlier["seeds"]) & set(compared):
+        if not earlier:
+            return None
+        for fact, value in about.items():
+            require(
+                fact in ("seeds", "length") or earlier.get(fact) == value,
+                f"{self.folder} has {name} as it was tuned with another {fact}: {earlier.get(fact)}, and here {value}; "
+                "give another folder",
+            )
+        if earlier["length"] == about["length"] or set(earlier["seeds"]) & set(compared):
             return None
         return dict(earlier["values"])
 

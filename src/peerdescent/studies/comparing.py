@@ -28,7 +28,17 @@ from peerdescent.runs.trace import Status
 from peerdescent.runs.traces import Traces, check_held, place
 from peerdescent.studies.compared import Comparison, Index
 from peerdescent.sweeps.grids import builder, make
-from peerdescent.sweeps.tuning import FRESH, SEARCHED, DivergedError, Tuned, first, is_open
+from peerdescent.sweeps.tuning import (
+    FRESH,
+    SEARCHED,
+    DivergedError,
+    Tuned,
+    affordable,
+    first,
+    is_open,
+    ranked_by,
+    searchable,
+)
 from peerdescent.sweeps.tuning import tune as tune_one
 
 Entry = Given | Tuned | tuple[Any, Any]
@@ -109,9 +119,17 @@ def compare(
     names = ("steps", "epochs", "x0", "precision", "metrics")
     search: dict[str, Any] = {name: options[name] for name in names if name in options}
     search |= {"budget": budget, "by": by, "fresh": (), "seed": apart(wanted)}
+    ranked_by(by, options.get("metrics", ()))
+    affordable(budget, search["seed"], epochs)
+    for name, (entry, grid) in entries.items():
+        if isinstance(entry, Tuned):
+            both = sorted({*map(int, entry.table["seed"])} & {*wanted})
+            require(not both, f"seed {both[:1]}: {name} was tuned on it, which favours what is lucky: give other seeds")
+        elif name in left and not why:
+            searchable(entry, grid)
     bar = choose(options.get("progress"))
     traces: dict[str, Traces] = {}
-    tuned: dict[str, Tuned | None] = {}
+    tuned: dict[str, Tuned] = {}
     with ExitStack() as held:
         folder = None if out is None else Path(out)
         if folder is not None and process == 0:
@@ -128,20 +146,20 @@ def compare(
                 if isinstance(entry, Tuned):
                     tuned[name], how[name] = entry, entry.how
                 elif name not in how:
-                    values = index.recall(name, about := _about(entry, problem, network, search), wanted)
+                    values = index.recall(name, about := _about(entry, grid, problem, network, search), wanted)
                     if values is not None:  # of a call for another length, whose runs go on
                         method, how[name] = make(builder(entry), values), index.known[name]["how"]
-                        tuned[name] = None
                     else:
                         home = None if folder is None else folder / "tuning" / index.folders[name]
                         part = Share(bar, k / len(entries), searched, f"tuning {which}")
                         try:
                             found = tune_one(entry, problem, network, grid=grid, out=home, progress=part, **search)
                         except DivergedError as error:
-                            how[name] = f"the defaults: {error}"
+                            how[name] = f"{method}, not tuned: {error}"
                         else:
                             tuned[name], method, how[name] = found, found.method, found.how
-                            index.known[name] |= {"how": found.how, "tuned": about | {"values": found.best}}
+                            index.known[name] |= {"how": found.how, "configurations": found.configurations}
+                            index.known[name] |= {"tuned": about | {"values": found.best}}
                 home = None if folder is None else folder / index.folders[name]
                 options["progress"] = Share(bar, searched, (k + 1) / len(entries), f"running {which}")
                 traces[name] = _run(method, problem, network, wanted, home, process, options, index.save)
@@ -149,11 +167,16 @@ def compare(
                     break
         except KeyboardInterrupt:
             pass
-        if any(name in tuned for name in left):
-            said = [f"{name}: {how[name]}" for name in left if name in tuned]
+        finally:
+            bar.end()
+        if not why and any(name in how for name in left):
+            said = [f"{name}: {how[name]}" for name in left if name in how]
             say("\n".join([f"tuned by the {by}:", *said]))
         known = {name: how[name] for name in entries if name in how}
-        result = Comparison(traces, known, tuple(name for name in entries if name not in traces), by, tuned)
+        counts = {name: one["configurations"] for name, one in index.known.items() if "configurations" in one}
+        counts |= {name: one.configurations for name, one in tuned.items()}
+        missing = tuple(name for name in entries if name not in traces)
+        result = Comparison(traces, known, missing, by, tuned, counts)
         if folder is not None and process == 0:
             try:
                 result.save(folder)
@@ -169,9 +192,11 @@ def apart(seeds: Sequence[int]) -> list[int]:
     return list(itertools.islice((seed for seed in later if seed not in seeds), len(SEARCHED)))
 
 
-def _about(entry: Any, problem: Problem, network: Network, search: Mapping[str, Any]) -> dict[str, Any]:
-    """What a search is about: the method, the data and the network, and how long its runs are."""
+def _about(entry: Any, grid: Any, problem: Problem, network: Network, search: Mapping[str, Any]) -> dict[str, Any]:
+    """What a search is about: the method, the data and the network, how it ranks, and how long its runs are."""
     about = {"given": _text(entry), "data": digest(problem.definition), "weights": digest(network.arrays)}
+    about |= {"grid": str(grid), "x0": digest(search.get("x0")), "precision": str(search.get("precision", 32))}
+    about |= {name: search[name] for name in ("by", "budget")}
     return about | {"seeds": search["seed"], "length": [search[name] for name in ("steps", "epochs")]}
 
 
@@ -245,7 +270,7 @@ def named(methods: Mapping[str, Entry] | Iterable[Entry]) -> dict[str, tuple[Any
     """
     require(not isinstance(methods, str | Method | Tuned), f"methods = {methods}: give a list, or a mapping from names")
     listed = list(methods.values() if isinstance(methods, Mapping) else methods)
-    pairs = [one if type(one) is tuple else (one, None) for one in listed]
+    pairs = [one if isinstance(one, tuple) else (one, None) for one in listed]
     for one, _ in pairs:
         good = isinstance(one, Method | str) or callable(one) or isinstance(one, Tuned)
         require(good, f"a method is a {type(one).__name__}: give a Method, a name, or a function that makes one")

@@ -23,6 +23,8 @@ FIRST, OTHERS = 4, 2
 """How many values of the step size, and of each other hyperparameter, the search begins with."""
 CLOSE, CENTRES = 0.1, 2
 """Points are close to the best if they miss by less than this share of what it gained, and how many are refined."""
+SMALL = 1e-3
+"""A step in one hyperparameter that gains less than this share is followed by steps in two."""
 
 
 class Axis(NamedTuple):
@@ -109,15 +111,17 @@ def search(
         return len(some) == len(new)
 
     whole = list(itertools.product(*(axis.coarse() for axis in axes)))
-    # The middle first, so that a small budget has seen every value.
-    enough = tried(whole if len(whole) <= budget else whole[:: math.ceil(2 * len(whole) / budget)])
+    if len(whole) > budget:  # some, and as many tries for their neighbours
+        whole = [whole[k] for k in np.random.default_rng(0).permutation(len(whole))[: math.ceil(budget / 2)]]
+    enough = tried(whole)
     for factor in FACTORS:
         before = -1
         while enough and len(known) > before:
-            before = len(known)
-            for together in (1, 2):
-                if enough and len(known) == before:
-                    enough = tried(list(_around(axes, _centres(scores, start), factor, together)))
+            before, best = len(known), min(known.values())
+            enough = tried(list(_around(axes, _centres(scores, start), factor)))
+            gained = best - min(known.values())
+            if enough and (len(known) == before or gained <= SMALL * _gain(start, best)):
+                enough = tried(list(_pairs(axes, _centres(scores, start)[0], factor)))
     return Found(scores, min(scores, key=lambda point: scores[point]), not enough)
 
 
@@ -132,20 +136,40 @@ def _centres(scores: Mapping[Point, float], start: float) -> list[Point]:
         distinct.setdefault(f"{scores[point]:.6g}", point)
     order = list(distinct.values())[:CENTRES]
     best = scores[order[0]]
-    limit = best + CLOSE * (start - best) if math.isfinite(start) and math.isfinite(best) else best
+    limit = best + CLOSE * _gain(start, best)
     return [point for point in order if scores[point] <= limit] or order[:1]
 
 
-def _around(axes: Sequence[Axis], centres: Sequence[Point], factor: float, together: int) -> Iterator[Point]:
-    """The neighbours of points in so many hyperparameters."""
+def _gain(start: float, best: float) -> float:
+    """What the best has gained, where both are known."""
+    return start - best if math.isfinite(start) and math.isfinite(best) else 0.0
+
+
+def _around(axes: Sequence[Axis], centres: Sequence[Point], factor: float) -> Iterator[Point]:
+    """The neighbours of points in one hyperparameter."""
     for centre in centres:
-        moves = [
-            (k, value)
-            for k, axis in enumerate(axes)
-            for times in (factor, 1 / factor)
-            if (value := axis.moved(centre[k], times)) is not None
-        ]
-        for some in itertools.combinations(moves, together):
-            changed = dict(some)
-            if len(changed) == together:
-                yield tuple(changed.get(k, value) for k, value in enumerate(centre))
+        for k, value in _moves(axes, centre, factor):
+            yield (*centre[:k], value, *centre[k + 1 :])
+
+
+def _pairs(axes: Sequence[Axis], centre: Point, factor: float) -> Iterator[Point]:
+    """The neighbours of a point in two hyperparameters.
+
+    In the end also where the other changes by the square of what the step size does: the noise of a minibatch does not
+    grow if the step size goes with the root of the batch.
+    """
+    near = _moves(axes, centre, factor)
+    pairs = list(itertools.combinations(near, 2))
+    if factor == FACTORS[-1]:
+        pairs += itertools.product((move for move in near if axes[move[0]].leads), _moves(axes, centre, factor**2))
+    for (k, value), (other, also) in pairs:
+        if k != other:
+            point = list(centre)
+            point[k], point[other] = value, also
+            yield tuple(point)
+
+
+def _moves(axes: Sequence[Axis], centre: Point, factor: float) -> list[tuple[int, float]]:
+    """The places and values of what changes in neighbours."""
+    found = [(k, axis.moved(centre[k], times)) for k, axis in enumerate(axes) for times in (factor, 1 / factor)]
+    return [(k, value) for k, value in found if value is not None]

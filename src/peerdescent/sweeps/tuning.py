@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import pandas as pd
 
 from peerdescent.engines.compiled import forget
 from peerdescent.errors import require, unknown
-from peerdescent.files import write
+from peerdescent.files import claim, write
 from peerdescent.methods.contract import Method
 from peerdescent.methods.named import METHODS
 from peerdescent.methods.parameters import Kind, Parameter
@@ -54,7 +55,8 @@ class DivergedError(ValueError):
     """Every configuration of a search diverged."""
 
 
-class Tuned(NamedTuple):
+@dataclass(frozen=True, eq=False, repr=False)
+class Tuned:
     """The result of `tune` for one method."""
 
     name: str
@@ -128,7 +130,8 @@ def tune(
         budget: The gradients of the search of each method, in passes over the local data, summed over configurations
             and seeds. By default what 150 configurations take. A grid takes what it takes.
         by: What configurations are ranked by: a column of a trace, such as "loss", "grad_norm", or a metric of your
-            own. By another column than the loss, configurations run one after the other, which is slower.
+            own, whose smallest value wins unless `peer.metric(..., rising=True)` made it. By another column than the
+            loss, configurations run one after the other, which is slower, and are not stored.
         seed: The seeds of the search.
         fresh: The seeds that the winner is run with; empty for none.
         steps: The length of a run in iterations. Give `steps` or `epochs`, or neither for 30 epochs.
@@ -152,24 +155,25 @@ def tune(
     check_kinds(problem, network)
     searched, others = check_seeds(seed), [] if np.size(fresh) == 0 else check_seeds(fresh)  # type: ignore[arg-type]
     both = sorted(set(searched) & set(others))
-    require(not both, f"seed {both[:1]}: it is searched and evaluated, which favours what is lucky: give other seeds")
+    require(not both, f"seed {both}: searched and evaluated, which favours what is lucky: give other seeds")
     if steps is None and epochs is None:
         epochs = EPOCHS
-    known = {**METRICS, **{one.name: one for one in own_metrics(metrics)}}
-    if by not in known:
-        raise unknown("metric", by, known)
-    work = _Work(problem, network, steps, epochs, searched, known[by], tuple(metrics), x0, precision, progress)
+    most, ranked = affordable(budget, searched, epochs), ranked_by(by, metrics)
+    work = _Work(problem, network, steps, epochs, searched, ranked, tuple(metrics), x0, precision, progress)
     several = isinstance(methods, list)
     listed: list[Any] = methods if isinstance(methods, list) else [methods]
     entries = [one if isinstance(one, tuple) else (one, grid) for one in listed]
-    makers = [_Maker.of(method, values) for method, values in entries]
+    makers = [searchable(method, values) for method, values in entries]
     places = slugs([maker.name for maker in makers])
     found, bar = [], choose(progress)
-    for k, (maker, (_, values), place) in enumerate(zip(makers, entries, places, strict=True)):
-        folder = None if out is None else Path(out) / (place if several else "")
-        part = Share(bar, k / len(makers), (k + 1) / len(makers), f"tuning {maker.name}")
-        found.append(work._replace(progress=part).tuned(maker, values, budget, others, folder))
-        forget()
+    try:
+        for k, (maker, (_, values), place) in enumerate(zip(makers, entries, places, strict=True)):
+            folder = None if out is None else Path(out) / (place if several else "")
+            part = Share(bar, k / len(makers), (k + 1) / len(makers), f"tuning {maker.name}")
+            found.append(work._replace(progress=part).tuned(maker, values, most, others, folder))
+            forget()
+    finally:
+        bar.end()
     return found if several else found[0]
 
 
@@ -177,7 +181,12 @@ def first(method: Any, grid: Grid | None) -> Method:
     """One of the methods to try: with the defaults, or the first of a grid of values."""
     if grid is None or isinstance(grid, str):
         return method_of(method)
-    return make(builder(method), configurations_of(grid)[0])
+    build, values = builder(method), configurations_of(grid)[0]
+    known = inspect.signature(build).parameters
+    for name in values:
+        if name.partition(".")[0] not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+            raise unknown(f"parameter of {_name(method)}", name, known)
+    return make(build, values)
 
 
 def is_open(method: Given) -> bool:
@@ -186,7 +195,42 @@ def is_open(method: Given) -> bool:
     >>> is_open("dsgd"), is_open("dsgd[alpha=0.5,batch=1]")
     (True, False)
     """
-    return bool(_Maker.of(method).tuned)
+    maker = _Maker.of(method)
+    return bool(maker.tuned or maker.silent)
+
+
+def searchable(method: Given, grid: Grid | None) -> _Maker:
+    """What makes the configurations of a method, if it is known which these are."""
+    maker = _Maker.of(method, grid)
+    require(
+        grid is not None or not maker.silent,
+        f"{maker.name} does not say over which values {' and '.join(maker.silent)} are tuned: give a grid, as in "
+        f"({maker.name}, {{'{[*maker.silent, ''][0]}': [...]}}), or {maker.name}() for its defaults",
+    )
+    return maker
+
+
+def ranked_by(by: str, metrics: Sequence[Any]) -> Metric:
+    """The metric of a column."""
+    known = {**METRICS, **{one.name: one for one in own_metrics(metrics)}}
+    if by not in known:
+        raise unknown("metric", by, known)
+    return known[by]
+
+
+def affordable(budget: float | None, seeds: Sequence[int], epochs: float | None) -> int:
+    """How many configurations a budget allows."""
+    if budget is None:
+        return CONFIGURATIONS
+    require(epochs is not None, f"budget = {budget}: it counts passes over the local data: give epochs, not steps")
+    assert epochs is not None
+    each = len(seeds) * epochs
+    require(each <= budget < math.inf, f"budget = {budget:g}: must be finite; one configuration takes {each:g} passes")
+    return int(budget // each)
+
+
+def _name(method: Given) -> str:
+    return method if isinstance(method, str) else getattr(method, "__name__", "custom")
 
 
 class _Maker(NamedTuple):
@@ -199,6 +243,8 @@ class _Maker(NamedTuple):
     fixed: dict[str, Any]
     base: Method
     """The method with its defaults, and with what is fixed."""
+    silent: tuple[str, ...]
+    """The arguments of a function that makes a method by hand, of which none has a declaration."""
 
     @staticmethod
     def of(method: Given, grid: Grid | None = None) -> _Maker:
@@ -208,6 +254,7 @@ class _Maker(NamedTuple):
         )
         build = builder(method)
         fixed: dict[str, Any] = {}
+        silent: tuple[str, ...] = ()
         named = next((name for name, one in METHODS.items() if one.build is build), method)
         base = first(method, grid)
         if isinstance(named, str):
@@ -215,12 +262,13 @@ class _Maker(NamedTuple):
             known = METHODS[name].parameters if name in METHODS else list(base.declared)
             fixed = {key: value for key, value in fixed.items() if key.partition(".")[0] in known}
         else:
-            known = [name for name in inspect.signature(build).parameters if name in base.declared]
+            every = inspect.signature(build).parameters
+            known = [name for name in every if name in base.declared]
+            silent = () if known else tuple(every)
         given = {key.partition(".")[0] for key in fixed}
         tuned = {name: base.declared[name] for name in known if base.declared[name].tuned and name not in given}
         order = sorted(tuned, key=lambda name: (tuned[name].role == "", tuned[name].kind == Kind.size))
-        name = named if isinstance(named, str) else getattr(named, "__name__", "custom")
-        return _Maker(name, build, {key: tuned[key] for key in order}, fixed, base)
+        return _Maker(_name(named), build, {key: tuned[key] for key in order}, fixed, base, silent)
 
     def axes(self, most: float) -> list[Axis]:
         """What is searched, with batches of at most so many samples."""
@@ -255,17 +303,25 @@ class _Work(NamedTuple):
     progress: Any
 
     @property
+    def _sign(self) -> float:
+        return -1.0 if self.ranked.rising else 1.0
+
+    @property
+    def _first(self) -> str:
+        return "largest" if self.ranked.rising else "smallest"
+
+    @property
     def length(self) -> dict[str, Any]:
         """The length of a run, as arguments of `run`."""
         return {"steps": self.steps, "epochs": self.epochs}
 
-    def tuned(
-        self, maker: _Maker, grid: Grid | None, budget: float | None, fresh: list[int], folder: Path | None
-    ) -> Tuned:
-        """The winner of a search or of a grid."""
+    def tuned(self, maker: _Maker, grid: Grid | None, allowed: int, fresh: list[int], folder: Path | None) -> Tuned:
+        """The winner of a search of so many configurations at most, or of a grid."""
         costs = Costs.of(maker.base, self.problem, self.network)
         gradients = float(costs.gradients(total_steps(costs, self.problem, self.steps, self.epochs)))
         samples = self.problem.samples or gradients / 20  # of a stream, a pass is a twentieth of a run
+        if self.epochs is not None:  # whatever the first iteration of the defaults costs
+            gradients = self.epochs * samples
         tables: list[pd.DataFrame] = []
 
         def scores(rows: list[dict[str, Any]], tried: int = 0, of: int = 0) -> list[float]:
@@ -275,9 +331,9 @@ class _Work(NamedTuple):
             tables.append(table)
             return found
 
-        most = 0
+        most, over = 0, ""
         if grid is None and maker.tuned:
-            most = CONFIGURATIONS if budget is None else self._affordable(budget)
+            most = allowed
             axes = maker.axes(SHARE * gradients)
             names = [axis.name for axis in axes]
 
@@ -290,26 +346,38 @@ class _Work(NamedTuple):
             result = search(axes, trial, most, self._start(), lambda point: tuple(row(point).values()))
             best = row(result.best)
             score, said = result.scores[result.best], _limits(axes, result)
+            over = ", over " + ", ".join(f"{a.name} {short(a.values[0])} to {short(a.values[-1])}" for a in axes)
+            over += " and beyond"
         else:
             rows = self._rows(maker, grid)
             found = scores(rows)
             place = int(np.argmin(found))
             best, score, said = rows[place], found[place], _edges(rows, rows[place])
-        if not math.isfinite(score):
-            raise DivergedError(f"{maker.name}: every configuration diverged: give smaller step sizes")
         table = pd.concat(tables, ignore_index=True)
+        if not math.isfinite(score):
+            own = self.ranked.name
+            ended = (table["status"] == Status.done).any()
+            require(
+                not ended, f"by = {own!r}: it is empty or not a number at the end of every run: give another column"
+            )
+            raise DivergedError(f"{maker.name}: every configuration diverged: give smaller step sizes")
         others = table.iloc[:0]
         if fresh:
             last = self._replace(progress=Share(self.progress, BULK, 1.0))
-            others = last._swept(maker, [best], fresh, None if folder is None else folder / "fresh")
+            if self.ranked.name == "loss":
+                others = last._swept(maker, [best], fresh, None if folder is None else folder / "fresh")
+            else:
+                others = last._replace(seeds=fresh)._run(maker, [best])
         of = counted(len(table) // len(self.seeds), "configuration") + (f" (at most {most})" if most else "")
         span = counted(self.steps, "step") if self.steps is not None else f"{short(self.epochs)} epochs"
-        by = "" if self.ranked.name == "loss" else f", by {self.ranked.name}"
+        by = "" if self.ranked.name == "loss" else f", by the {self._first} {self.ranked.name}"
         seeds = ", ".join(map(str, self.seeds))
-        how = f"{_told(best)}: the best of {of} of {span}, on seeds {seeds}{by}{said}"
-        sign = -1.0 if self.ranked.rising else 1.0
-        winner = Tuned(maker.name, make(maker.build, best), best, sign * score, self.ranked.name, table, others, how)
+        how = f"{_told(best)}: the best of {of} of {span}{over}, on seeds {seeds}{by}{said}"
+        winner = Tuned(
+            maker.name, make(maker.build, best), best, self._sign * score, self.ranked.name, table, others, how
+        )
         if folder is not None:
+            claim(folder)
             about = {"method": winner.selector, "by": self.ranked.name, "score": winner.score, "how": how}
             write(folder / "tuned.json", (json.dumps(about, indent=2) + "\n").encode())
         return winner
@@ -319,16 +387,6 @@ class _Work(NamedTuple):
         if self.ranked.name != "loss" or self.problem.streams is not None:
             return math.inf
         return float(self.problem.loss(starting_point(self.x0, self.problem, float).mean(axis=0)))
-
-    def _affordable(self, budget: float) -> int:
-        """How many configurations a budget allows."""
-        require(
-            self.epochs is not None, f"budget = {budget}: it counts passes over the local data: give epochs, not steps"
-        )
-        assert self.epochs is not None
-        each = len(self.seeds) * self.epochs
-        require(budget >= each, f"budget = {budget:g}: one configuration takes {each:g} passes: give more")
-        return int(budget // each)
 
     def _rows(self, maker: _Maker, grid: Grid | None) -> list[dict[str, Any]]:
         """The configurations of a grid."""
@@ -353,10 +411,10 @@ class _Work(NamedTuple):
             worst = losses.max(axis=1, skipna=False).where(table["status"] == Status.done, math.inf)
         else:
             table = self._run(maker, rows)
-            worst = (-1.0 if self.ranked.rising else 1.0) * table["worst"].where(table["status"] == Status.done)
+            worst = self._sign * table["worst"].where(table["status"] == Status.done)
             worst = worst.fillna(math.inf)
         scores = worst.to_numpy(float).reshape(len(rows), len(self.seeds)).mean(axis=1)
-        return table.assign(score=np.repeat(scores, len(self.seeds))), scores.tolist()
+        return table.assign(score=np.repeat(self._sign * scores, len(self.seeds))), scores.tolist()
 
     def _swept(self, maker: _Maker, rows: list[dict[str, Any]], seeds: list[int], folder: Path | None) -> pd.DataFrame:
         at: list[float] = [float(f"{part * (self.epochs or 0):.6g}") for part in LATE]
@@ -383,9 +441,11 @@ class _Work(NamedTuple):
             for trace in traces:
                 if trace.status == Status.interrupted:
                     raise KeyboardInterrupt
-                late = trace.table.loc[trace.table["step"] >= LATE[0] * trace.table["step"].iloc[-1], self.ranked.name]
+                own, last = self.ranked.name, trace.table.iloc[-1]
+                late = trace.table.loc[trace.table["step"] >= LATE[0] * last["step"], own].to_numpy(float)
                 worst = late.min() if self.ranked.rising else late.max()
-                found.append({**row, "seed": trace.identity.seed, "worst": worst, "status": trace.status})
+                ends = {"loss": last["loss"], own: last[own], "worst": worst, "status": trace.status}
+                found.append({**row, "seed": trace.identity.seed, **ends})
         return pd.DataFrame(found)
 
 
