@@ -1,7 +1,9 @@
 """How good `tune` is: the widest grids that we could afford, and what default tuning finds beside them.
 
     python benchmarks/tuning.py wide [SETTING ...]      the wide grids; results/tuning_wide.csv has each method's best
-    python benchmarks/tuning.py default [SETTING ...]   default tuning beside them; results/tuning_default.csv
+    python benchmarks/tuning.py default [SETTING ...]   default comparisons beside them; results/tuning_default.csv
+    python benchmarks/tuning.py twice [SETTING ...]     the same with twice the budget and grid, and whose verdicts
+                                                        change; results/tuning_twice.csv, results/tuning_verdicts.csv
     python benchmarks/tuning.py searches                other searches on the tables of the wide grids, at the same
                                                         cost; results/tuning_searches.csv (with Optuna, if installed)
 
@@ -15,6 +17,7 @@ import argparse
 import itertools
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +25,13 @@ import numpy as np
 import pandas as pd
 
 import peerdescent as peer
+from peerdescent.runs.statistics import difference
+from peerdescent.sweeps import search as searching
 from peerdescent.sweeps.search import Axis, search
+from peerdescent.sweeps.tuning import CONFIGURATIONS
 
 NODES, EPOCHS, SEEDS, MARKS = 20, 20, range(100, 103), (2, 6, 16, 17, 18, 19)
-RESULTS, RUNS = Path(__file__).parent / "results", Path("runs/wide")
+RESULTS, RUNS, FILES = Path(__file__).parent / "results", Path("runs/wide"), ("default", "twice")
 ALPHAS = [2.0**k for k in range(-8, 7)]
 BATCHES = [1, 4, 16, 64]
 METHODS = ("dsgd", "d2", "gt-dsgd", "d-pd-sgd", "d-get", "d-spider-sfo", "gt-sarah", "gt-hsgd")
@@ -107,32 +113,64 @@ def wide(settings: list[str]) -> None:
             pd.DataFrame(rows).to_csv(file, index=False)
 
 
-def default(settings: list[str]) -> None:
-    """Tune every method by default, and compare its gap on fresh seeds with that of the wide grid's winner."""
-    file = RESULTS / "tuning_default.csv"
-    rows: list[dict[Any, Any]] = [] if not file.is_file() else pd.read_csv(file).to_dict("records")
+def default(settings: list[str], twice: bool = False) -> None:
+    """Compare all methods by one default call, and each gap on fresh seeds with that of the wide grid's winner.
+
+    Or with twice the budget, and twice as many points at the beginning of the search.
+    """
+    name, budget = ("twice", 2 * CONFIGURATIONS * len(SEEDS) * EPOCHS) if twice else ("default", None)
+    if twice:
+        searching.FIRST = 2 * searching.FIRST
+    file = RESULTS / f"tuning_{name}.csv"
+    known = pd.read_csv(file) if file.is_file() else pd.DataFrame({"setting": []})
     winners = pd.read_csv(RESULTS / "tuning_wide.csv").set_index(["setting", "method"])["best"]
     for setting in settings:
         problem, network = SETTINGS[setting]()
-        # A neural network has many minima, and can fit its data: its smallest loss is taken for 0.
-        smallest = 0.0 if setting == "perceptron" else peer.problems.optimum(problem).value
-        for method in METHODS:
-            begun = time.perf_counter()
-            found = peer.tune(method, problem, network, epochs=EPOCHS, progress=False)
-            seconds = time.perf_counter() - begun
-            best = peer.run(
-                peer.methods.parse(winners[setting, method]), problem, network, epochs=EPOCHS, seed=range(5), record=2,
-                progress=False,
-            )  # fmt: skip
-            wide_loss = np.mean([trace.table["loss"].iloc[-1] for trace in best])
-            gap, least = found.fresh["loss"].mean() - smallest, wide_loss - smallest
-            row = {
-                "setting": setting, "method": method, "configurations": found.configurations, "found": found.selector,
-                "gap": gap, "wide gap": least, "ratio": gap / least, "seconds": round(seconds, 1), "how": found.how,
-            }  # fmt: skip
-            print({name: value for name, value in row.items() if name != "how"}, flush=True)
-            rows = [one for one in rows if (one["setting"], one["method"]) != (setting, method)] + [row]
-            pd.DataFrame(rows).to_csv(file, index=False)
+        begun = time.perf_counter()
+        found = peer.compare(
+            METHODS, problem, network, epochs=EPOCHS, budget=budget, out=Path("runs") / name / setting, progress=False
+        )
+        seconds = time.perf_counter() - begun
+        wide = peer.compare({method: winners[setting, method] for method in METHODS}, problem, network, epochs=EPOCHS)
+        table = found.table.merge(found.differences, on="method")
+        least = smallest(setting, problem)
+        gap, best = table["loss"] - least, wide.table["loss"] - least
+        rows = {
+            "setting": setting, "method": table["method"], "found": table["selector"], "gap": gap,
+            "wide gap": best, "ratio": gap / best,
+            **{column: table[column] for column in ("difference", "low", "high", "level")},
+            **{f"loss {seed}": [found[method][seed].table["loss"].iloc[-1] for method in METHODS] for seed in range(5)},
+            "how": [found.how[method] for method in METHODS],
+        }  # fmt: skip
+        own = pd.DataFrame(rows)
+        print(found, found.protocol(), own[["method", "gap", "wide gap", "ratio"]], f"{seconds:.0f} s", sep="\n\n")
+        known = pd.concat([known[known["setting"] != setting], own], ignore_index=True)
+        known.to_csv(file, index=False)
+    if twice:
+        verdicts()
+
+
+def verdicts() -> None:
+    """For 20 pairs of methods: which is better, or neither, with the default budget and grid and with twice as much."""
+    both = [pd.read_csv(RESULTS / f"tuning_{name}.csv").set_index(["setting", "method"]) for name in FILES]
+    pairs = [(setting, *pair) for setting in SETTINGS for pair in itertools.combinations(METHODS, 2)]
+    chosen = np.random.default_rng(0).choice(len(pairs), 20, replace=False)
+    rows, columns = [], [f"loss {seed}" for seed in range(5)]
+    for setting, one, other in (pairs[k] for k in sorted(chosen)):
+        said = []
+        for table in both:
+            losses = table.loc[[(setting, one), (setting, other)], columns]
+            _, low, high = difference(*losses.to_numpy(float))
+            said.append("level" if low <= 0 <= high else one if high < 0 else other)
+        rows.append({"setting": setting, "one": one, "other": other, "default": said[0], "twice": said[1]})
+    table = pd.DataFrame(rows)
+    table.to_csv(RESULTS / "tuning_verdicts.csv", index=False)
+    print(table.to_string(), f"changed: {(table['default'] != table['twice']).sum()} of {len(table)}", sep="\n")
+
+
+def smallest(setting: str, problem: Any) -> float:
+    """F*. A neural network has many minima, and can fit its data: its smallest loss is taken for 0."""
+    return 0.0 if setting == "perceptron" else peer.problems.optimum(problem).value
 
 
 def wide_table(setting: str, method: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -161,7 +199,7 @@ def searches() -> None:
     budget, rng, rows = 150, np.random.default_rng(0), []
     for setting, method in itertools.product(SETTINGS, METHODS):
         problem, _ = SETTINGS[setting]()
-        smallest = 0.0 if setting == "perceptron" else peer.problems.optimum(problem).value
+        least = smallest(setting, problem)
         scores, seen = wide_table(setting, method)
         lead = "eta" if "eta" in seen else "alpha"
         seen = seen[[lead, *(name for name in seen if name != lead)]]
@@ -202,7 +240,7 @@ def searches() -> None:
                 study.optimize(objective, n_trials=tries)
                 ends["optuna"].append(study.best_value)
         for name, own in ends.items():
-            ratios = (np.array(own) - smallest) / (full.min() - smallest)
+            ratios = (np.array(own) - least) / (full.min() - least)
             rows.append(
                 {
                     "setting": setting,
@@ -223,13 +261,14 @@ def searches() -> None:
 def main() -> None:
     """One of the parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["wide", "default", "searches"])
+    parser.add_argument("part", choices=["wide", "default", "twice", "searches"])
     parser.add_argument("settings", nargs="*", metavar="SETTING", help=", ".join(SETTINGS))
     options = parser.parse_args()
     if options.part == "searches":
         searches()
     else:
-        {"wide": wide, "default": default}[options.part](options.settings or list(SETTINGS))
+        parts = {"wide": wide, "default": default, "twice": partial(default, twice=True)}
+        parts[options.part](options.settings or list(SETTINGS))
 
 
 if __name__ == "__main__":

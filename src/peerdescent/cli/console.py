@@ -34,8 +34,8 @@ WIDTH = 140
 DISPENSABLE = ("gradients", "rounds", "epoch", "consensus")
 """Columns that a trace leaves out if there is no room for all, the first one first."""
 MORE = "more columns on a wider terminal, or by --format csv"
-WIDE = {"stationarity": 130, "gradients": 130, "epoch": 100, "rounds": 100}
-"""The least width at which a comparison shows these columns, which nearly follow from other columns."""
+WIDE = {"configurations": 130, "stationarity": 130, "gradients": 130, "epoch": 100, "rounds": 100}
+"""The least width at which a comparison shows these columns, which nearly follow from others or are said beside."""
 
 _SPINNING: list[Console] = []
 """The consoles that show a spinner now. What they print stands above it; others would write into its line."""
