@@ -168,6 +168,8 @@ def product(W: jax.Array, x: jax.Array) -> jax.Array:
 def gathered(neighbours: jax.Array, weights: jax.Array, x: jax.Array) -> jax.Array:
     """The sums of the neighbours' vectors, with weights (n, d)."""
 
+    x = jnp.asarray(x)
+
     def heard(neighbours: jax.Array, weights: jax.Array) -> jax.Array:
         return reduce(add, (weights[..., k] * x[neighbours[..., k]] for k in range(neighbours.shape[-1])))
 
