@@ -159,8 +159,9 @@ def verdicts() -> None:
     for setting, one, other in (pairs[k] for k in sorted(chosen)):
         said = []
         for table in both:
-            losses = table.loc[[(setting, one), (setting, other)], columns]
-            _, low, high = difference(*losses.to_numpy(float))
+            _, low, high = difference(
+                *(table.loc[(setting, method)][columns].to_numpy(float) for method in (one, other))
+            )
             said.append("level" if low <= 0 <= high else one if high < 0 else other)
         rows.append({"setting": setting, "one": one, "other": other, "default": said[0], "twice": said[1]})
     table = pd.DataFrame(rows)
@@ -267,6 +268,7 @@ def main() -> None:
     if options.part == "searches":
         searches()
     else:
+        parts: dict[str, Callable[[list[str]], None]]
         parts = {"wide": wide, "default": default, "twice": partial(default, twice=True)}
         parts[options.part](options.settings or list(SETTINGS))
 
