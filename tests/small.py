@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -187,3 +187,21 @@ def count_compilations(action):
     with compilations(seen):
         action()
     return len(seen)
+
+
+class State(NamedTuple):
+    """The state of a method written by hand."""
+
+    x: Any
+
+
+def by_hand(alpha=0.1):
+    """DSGD as a user writes it, whose arguments nothing declares."""
+
+    def init(x, net):
+        return State(x)
+
+    def step(state, net):
+        return State(net.mix(state.x - alpha * net.grad(state.x, net.sample(1))))
+
+    return peer.Method(init, step, "by hand")

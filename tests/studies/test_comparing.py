@@ -8,7 +8,6 @@ import shutil
 import warnings
 from dataclasses import replace
 from io import StringIO
-from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,14 +21,7 @@ from peerdescent.cli import console
 from peerdescent.report import findings
 from peerdescent.studies import compared, comparing
 from peerdescent.sweeps import tuning
-from small import Spy, small_logistic, small_streaming
-
-
-class State(NamedTuple):
-    """The state of a method written by hand."""
-
-    x: Any
-
+from small import Spy, by_hand, small_logistic, small_streaming
 
 OPTIMISED = True  # searches of thousands of steps
 FEW = {"budget": 12, "epochs": 1, "record": 2, "seed": range(2)}
@@ -462,38 +454,29 @@ def test_ctrl_c_while_the_second_is_tuned_returns_the_first_and_goes_on(problem,
 def test_what_is_open_is_tuned_on_seeds_that_are_not_compared_and_said(problem):
     """Pairs of a function and its grid, names and selectors; what was tuned before and methods are run as they are."""
 
-    def mine(alpha=0.1):
-        def init(x, net):
-            return State(x)
-
-        def step(state, net):
-            return State(net.mix(state.x - alpha * net.grad(state.x, net.sample(1))))
-
-        return peer.Method(init, step, "mine")
-
     said, seeds = [], [101, 3]
     before = peer.tune(["dsgd[batch=1]", "gt-dsgd"], problem, RING, epochs=1, budget=12, fresh=(), seed=[7, 8])
     with pytest.raises(ValueError, match=r"seed \[7\]: dsgd\[batch=1\] was tuned on it"):
         peer.compare(before, problem, RING, **FEW | {"seed": [7]})
-    methods = [(mine, {"alpha": [1e-3, 0.5, 1e9]}), "d2[batch=1]", *before, peer.methods.d2(alpha=0.4)]
+    methods = [(by_hand, {"alpha": [1e-3, 0.5, 1e9]}), "d2[batch=1]", *before, peer.methods.d2(alpha=0.4)]
     found = peer.compare(methods, problem, RING, note=said.append, **FEW | {"seed": seeds})
-    assert list(found) == ["mine", "d2[batch=1]", "dsgd[batch=1]", "gt-dsgd", "d2"]
-    assert (found.tuned["mine"].best, found["mine"][0].identity.method) == ({"alpha": 0.5}, "mine")
-    best = peer.run(mine(0.5), problem, RING, epochs=1, seed=3)
-    assert found["mine"].of(3).table["loss"].iloc[-1] == pytest.approx(best.table["loss"].iloc[-1], rel=1e-6)
-    assert set(found.tuned["mine"].table["seed"]) == {100, 102, 103}
+    assert list(found) == ["by_hand", "d2[batch=1]", "dsgd[batch=1]", "gt-dsgd", "d2"]
+    assert (found.tuned["by_hand"].best, found["by_hand"][0].identity.method) == ({"alpha": 0.5}, "by hand")
+    best = peer.run(by_hand(0.5), problem, RING, epochs=1, seed=3)
+    assert found["by_hand"].of(3).table["loss"].iloc[-1] == pytest.approx(best.table["loss"].iloc[-1], rel=1e-6)
+    assert set(found.tuned["by_hand"].table["seed"]) == {100, 102, 103}
     alone = peer.tune("d2[batch=1]", problem, RING, epochs=1, budget=12, fresh=(), seed=[100, 102, 103])
     assert found["d2[batch=1]"][0].identity.method == str(alone.method)
     assert [found.tuned[one.name] for one in before] == before
     assert [found[one.name][0].identity.method for one in before] == [str(one.method) for one in before]
     assert found.how["d2"] == "given"
-    assert found.table["selector"].iloc[0] == "mine[alpha=0.5]"
+    assert found.table["selector"].iloc[0] == "by_hand[alpha=0.5]"
     assert found.table["configurations"].tolist()[-1] == 0
     protocol = found.protocol()
-    for fact in ("100, 102, 103", "101, 3", "mine", alone.how, *(one.how for one in before), "95 %"):
+    for fact in ("100, 102, 103", "101, 3", "by_hand", alone.how, *(one.how for one in before), "95 %"):
         assert fact in protocol
-    assert "3 configurations" in found.how["mine"]
-    assert all(found.how[name] in " ".join(said) for name in ("mine", "d2[batch=1]"))
+    assert "3 configurations" in found.how["by_hand"]
+    assert all(found.how[name] in " ".join(said) for name in ("by_hand", "d2[batch=1]"))
     assert found.table["seeds"].tolist() == [2] * 5
 
 

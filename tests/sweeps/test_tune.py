@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,12 +12,7 @@ import pytest
 
 import peerdescent as peer
 from peerdescent.sweeps import tuning, tuning_grid
-from small import Spy, small_logistic, small_streaming
-
-
-class State(NamedTuple):
-    x: Any
-
+from small import Spy, by_hand, small_logistic, small_streaming
 
 MAPS = Path("/proc/self/maps")
 RING = peer.Network(peer.topology.ring(6))
@@ -162,16 +156,6 @@ def test_a_tuning_goes_on_where_it_stopped(tmp_path, monkeypatch, grid):
     assert peer.tune("gt-hsgd", problem, RING, out=tmp_path, **options).selector == whole.selector
 
 
-def by_hand(size=0.1):
-    def init(x, net):
-        return State(x)
-
-    def step(state, net):
-        return State(net.mix(state.x - size * net.grad(state.x, net.sample(1))))
-
-    return peer.Method(init, step, "by hand")
-
-
 def test_refusals():
     def refused(message, method="gt-dsgd", **options):
         with pytest.raises(ValueError, match=message) as told:
@@ -186,8 +170,8 @@ def test_refusals():
     refused("grid = 'big'", grid="big")
     refused("budget = 5: must be finite; one configuration takes 6 passes", budget=5)
     refused("budget = inf", budget=float("inf"))
-    refused("by_hand does not say over which values size are tuned: give a grid", by_hand)
-    refused("unknown parameter of by_hand 'sise': did you mean 'size'", by_hand, grid={"sise": [1]})
+    refused("by_hand does not say over which values alpha are tuned: give a grid", by_hand)
+    refused("unknown parameter of by_hand 'alhpa': did you mean 'alpha'", by_hand, grid={"alhpa": [1]})
     refused("unknown metric 'los': did you mean 'loss'", by="los")
     refused("unknown metric 'accuracy'", by="accuracy")
     refused("give a function such as", 3)
