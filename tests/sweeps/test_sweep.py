@@ -15,7 +15,7 @@ from peerdescent.methods import METHODS, estimators, fusions, parse
 from peerdescent.methods.estimators import BATCHES
 from peerdescent.methods.parameters import declared
 from peerdescent.sweeps import best, tuning_grid
-from small import PROBLEMS, small_logistic, small_quadratic, some
+from small import PROBLEMS, assert_close, compilations, small_logistic, small_quadratic, some
 
 RING = peer.Network(peer.topology.ring(6))
 STEPPED = {"d-pd-sgd": "eta"}
@@ -105,11 +105,36 @@ def test_pieces_are_even_and_hold_everyone_once():
         pieces = ship.pieces(workers)
         assert sorted(k for piece in pieces for k in piece.ravel()) == list(range(count * seeds))
         assert all(piece.size <= capacity for piece in pieces)
-        assert len(pieces) >= min(workers, count * seeds)
-        assert len(pieces) <= max(2 * workers, -(-count * seeds // capacity) * 2), "no smaller than they need be"
-        for piece in pieces:
-            assert all(len({members[k].seed for k in row}) == 1 for row in piece), "a row is one seed"
-            assert all(len({members[k].method.parameters["alpha"] for k in column}) == 1 for column in piece.T)
+        assert len(pieces) >= min(workers, count)
+        assert len(pieces) <= 2 * max(workers, seeds * -(-count // capacity)), "no smaller than they need be"
+        assert all(len(piece) == 1 for piece in pieces), "on a CPU a piece has one seed"
+
+
+def test_seeds_that_share_a_piece_as_on_a_gpu_change_nothing():
+    method, problem = peer.methods.d_get(period=3), small_logistic()
+    members = [fleet.Member(method.replace(alpha=a), seed, (4, 9)) for seed in (0, 1) for a in (0.1, 0.2, 0.3)]
+    with jax.enable_x64():
+        ship = fleet.Fleet(members, problem, RING, np.zeros((6, 5)), np.float64)
+
+        def means(pieces):
+            seen = (one for piece in pieces for one in ship.follow(piece, np.ones(6, dtype=bool)))
+            return {(k, m): x for one in seen for k, m, x in zip(one.member, one.mark, one.x, strict=True)}
+
+        apart, together = means(ship.pieces()), means([np.arange(6).reshape(2, 3)])
+    assert len(apart) == len(together) == 12
+    for key, x in together.items():
+        assert_close(x, apart[key])
+
+
+def test_batches_of_the_first_iteration_alone_compile_no_further_steps():
+    compiled, problem = [], small_logistic()
+    with compilations(compiled):
+        table = peer.sweep("gt-hsgd", {"batch": [3], "initial_batch": [3, 5, 7]}, problem, RING, steps=20, precision=64)
+    assert compiled.count("jit(_interval)") == 1
+    for row in table.to_dict("records"):
+        method = peer.methods.gt_hsgd(batch=3, initial_batch=row["initial_batch"])
+        trace = peer.run(method, problem, RING, steps=20, precision=64)
+        assert row["loss"] == pytest.approx(trace.table["loss"].iloc[-1], rel=1e-12)
 
 
 def test_longer_configurations_share_a_piece_with_their_like():

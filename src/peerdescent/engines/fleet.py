@@ -77,29 +77,26 @@ class Fleet:
         groups: dict[Any, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         for k, member in enumerate(self.members):
             groups[member.method.pattern][member.seed].append(k)
-        found = []
+        on_cpu = jax.default_backend() == "cpu"
+        wholes: list[tuple[np.ndarray, int, int]] = []
         for by_seed in groups.values():
             method = self.members[next(iter(by_seed.values()))[0]].method
             does, capacity = outline(method), self._capacity(method)
-            # Seeds with the same configurations share a piece. After a resumed sweep, seeds may have different ones.
+            # On a CPU, one seed after the other is faster. On a GPU, seeds share a piece where they have the same
+            # configurations, unless they toss their own coins: then all would compute both sides.
+            apart = on_cpu or any(isinstance(when, Chance) for when in does.branches)
             alike: dict[Any, list[list[int]]] = defaultdict(list)
-            for members in by_seed.values():
+            for seed, members in by_seed.items():
                 for near in self._by_length(members):
-                    alike[tuple(repr(self.members[k].method.numbers) for k in near)].append(near)
+                    numbers = tuple(repr(self.members[k].method.numbers) for k in near)
+                    alike[seed if apart else None, numbers].append(near)
             # Products with a large minibatch use all cores already, and are faster the wider they are.
-            batches = [batch for _, batch in does.requests]
-            alone = jax.default_backend() == "cpu" and max(batches, default=1) >= WIDE_FROM
-            # Seeds toss their own coins: together, all would compute both sides.
-            coins = any(isinstance(when, Chance) for when in does.branches)
-            for lists in alike.values():
-                for some in [[one] for one in lists] if coins else [lists]:
-                    found += list(
-                        _cut(
-                            np.array(some),
-                            2 * capacity if alone and capacity > 1 else capacity,
-                            1 if alone else workers,
-                        )
-                    )
+            alone = on_cpu and max((batch for _, batch in does.requests), default=1) >= WIDE_FROM
+            most = 2 * capacity if alone and capacity > 1 else capacity
+            wholes += [(np.array(some), most, 1 if alone else workers) for some in alike.values()]
+        # Every shape of a piece is compiled, and many pieces keep all workers busy as they are.
+        few = len(wholes) < 2 * workers
+        found = [piece for some, most, share in wholes for piece in _cut(some, most, share if few else 1)]
         return sorted(found, key=lambda piece: -max(self.members[k].marks[-1] for k in piece[0]))
 
     def follow(
@@ -203,14 +200,10 @@ def _even(length: int, most: int) -> int:
 
 
 def _cut(members: np.ndarray, capacity: int, workers: int) -> Iterator[np.ndarray]:
-    """Pieces (seeds, configurations) of even size; if there are enough members, at least one piece per worker."""
+    """Pieces (seeds, configurations) of even size; if there are enough configurations, at least one per worker."""
     seeds, configurations = members.shape
-    wide = _even(configurations, capacity)
+    wide = _even(configurations, min(capacity, -(-configurations // workers)))
     tall = _even(seeds, max(1, capacity // wide))
-    pieces = -(-configurations // wide) * -(-seeds // tall)
-    if pieces < workers:
-        more = -(-workers // pieces)
-        wide, tall = (_even(wide, -(-wide // more)), tall) if wide > 1 else (wide, _even(tall, -(-tall // more)))
     for top in range(0, seeds, tall):
         for left in range(0, configurations, wide):
             yield members[top : top + tall, left : left + wide]

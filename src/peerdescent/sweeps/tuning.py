@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -343,9 +343,12 @@ class _Work(NamedTuple):
             def trial(points: list[Point]) -> list[float]:
                 return scores([row(point) for point in points], sum(map(len, tables)) // len(self.seeds), most)
 
-            result = search(axes, trial, most, self._start(), lambda point: tuple(row(point).values()))
+            def meaning(point: Point) -> Hashable:
+                return tuple(row(point).values())
+
+            result = search(axes, trial, most, self._start(), meaning)
             best = row(result.best)
-            score, said = result.scores[result.best], _limits(axes, result)
+            score, said = result.scores[result.best], _limits(axes, result, meaning)
             over = ", over " + ", ".join(f"{a.name} {short(a.values[0])} to {short(a.values[-1])}" for a in axes)
             over += " and beyond"
         else:
@@ -449,12 +452,14 @@ class _Work(NamedTuple):
         return pd.DataFrame(found)
 
 
-def _limits(axes: Sequence[Axis], found: Found) -> str:
+def _limits(axes: Sequence[Axis], found: Found, meaning: Callable[[Point], Hashable]) -> str:
     """What ended a search, besides that the winner lies inside."""
-    ends = []
-    for axis, value in zip(axes, found.best, strict=True):
-        ends += [f"{axis.name} is at its smallest"] if axis.moved(value, 0.5) is None else []
-        ends += [f"{axis.name} is at its largest"] if axis.moved(value, 2.0) is None else []
+    ends, best = [], found.best
+    for k, axis in enumerate(axes):
+        for factor, end in ((0.5, "smallest"), (2.0, "largest")):
+            value = axis.moved(best[k], factor)
+            if value is None or meaning((*best[:k], value, *best[k + 1 :])) == meaning(best):
+                ends.append(f"{axis.name} is at its {end}")
     ends += ["the budget is spent"] if found.spent else []
     return f"; {', '.join(ends)}" if ends else ""
 
