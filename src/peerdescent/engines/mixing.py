@@ -368,15 +368,15 @@ class Repeated(Turn):
         return now
 
 
-def weights_of(network: Network, dtype: Any) -> Weights:
-    """The weights of a network as a compiled program uses them, on the device."""
+def weights_of(network: Network, dtype: Any, batch: int = 1) -> Weights:
+    """The weights of a network as a compiled program with minibatches of that size uses them, on the device."""
     if not network.is_known:
         links = network.links
         neighbours, places = slots(links.ends, network.n, dense=_is_dense(network.n, _widest(links.ends, network.n)))
         dense = places.shape[1] == network.n
         once: Weights = Realised(links, neighbours[None], places[None], dense)
     else:
-        once = packed(network.matrices, dtype)
+        once = packed(network.matrices, dtype, batch)
     found: Weights = jax.tree.map(jnp.asarray, repeated(once, network))
     return found
 
@@ -401,17 +401,21 @@ def _widest(ends: np.ndarray, nodes: int) -> int:
     return 1 + int(np.bincount(ends.ravel(), minlength=nodes).max(initial=0))
 
 
-def _is_dense(columns: int, widest: int) -> bool:
-    """On a CPU, n = 8 to 1,024, a gather is faster if less than half of W is nonzero; for GPUs 8 is a guess."""
-    return columns <= (8 if on_gpu() else 2) * widest
+def _is_dense(columns: int, widest: int, batch: int = 1) -> bool:
+    """On a CPU, n = 8 to 1,024, a gather is faster if less than half of W is nonzero; for GPUs 8 is a guess.
+
+    Where gradients cost much more than the mix, a product with W keeps XLA from making one function of the loop, which
+    has one thread: at batch 512 a step then takes half as long.
+    """
+    return columns <= (8 * widest if on_gpu() else max(2 * widest, batch // 4))
 
 
-def packed(matrices: Sequence[sparse.csr_array], dtype: Any) -> Dense | Gather:
+def packed(matrices: Sequence[sparse.csr_array], dtype: Any, batch: int = 1) -> Dense | Gather:
     """The weights in NumPy arrays: dense matrices, or lists of neighbours if they are sparse."""
     heard = [np.diff(matrix.indptr) for matrix in matrices]
     widest = max(int(h.max()) for h in heard)
     rows, columns = matrices[0].shape
-    if _is_dense(columns, widest):
+    if _is_dense(columns, widest, batch):
         return Dense(np.stack([matrix.toarray() for matrix in matrices]).astype(dtype))
     neighbours = np.zeros((len(matrices), rows, widest), dtype=np.int32)
     weights = np.zeros((len(matrices), rows, widest), dtype)

@@ -238,7 +238,7 @@ def _exchanges(W: sparse.csr_array, devices: int) -> tuple[dict[Message, int], t
 class Sharded(Stacked):
     """The engine `sharded`: the programs of `stacked`, on a mesh."""
 
-    def place(self, problem: Problem, network: Network, dtype: Any) -> tuple[Any, Any]:
+    def place(self, problem: Problem, network: Network, dtype: Any, batch: int) -> tuple[Any, Any]:
         """The data and weights, on each device those of its own nodes."""
         refuse(problem, "engine sharded")
         devices = _devices(problem.nodes)

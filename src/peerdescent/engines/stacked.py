@@ -34,7 +34,7 @@ class Stacked(Loop):
         # Compressors, penalties, faults of messages and numbers in a state need a vector as one array.
         whole = does.has_numbers or "compress" in does.verbs or problem.penalty or not network.is_known
         parts = () if whole or problem.dimension < IN_PARTS_FROM else problem.parts
-        data, weights = self.place(problem, network, dtype)
+        data, weights = self.place(problem, network, dtype, max((batch for _, batch in does.requests), default=1))
         weights = in_sums(weights) if parts else weights
         program = Program(
             method.pattern,
@@ -50,9 +50,9 @@ class Stacked(Loop):
         feed = None if problem.streams is None else Feed(method, problem, dtype)
         super().__init__(program, method, problem, numbers, data, weights, jnp.asarray(seed, jnp.uint32), feed)
 
-    def place(self, problem: Problem, network: Network, dtype: Any) -> tuple[Any, Any]:
-        """The data and the weights, on the device."""
-        return on_device(problem, dtype), weights_of(network, dtype)
+    def place(self, problem: Problem, network: Network, dtype: Any, batch: int) -> tuple[Any, Any]:
+        """The data and the weights, on the device, for minibatches of that size."""
+        return on_device(problem, dtype), weights_of(network, dtype, batch)
 
     def warm_up(self, x0: np.ndarray, points: int) -> None:
         """Compile all programs."""
