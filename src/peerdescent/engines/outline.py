@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from inspect import signature
 from numbers import Integral, Real
@@ -469,18 +470,20 @@ def code_of(method: Method) -> str:
     return fingerprint(*own) if own else ""
 
 
-@lru_cache(maxsize=4096)
 def later(method: Method) -> Method:
     """The method with 1 for the sizes that only iteration 0 uses, so that later ones share a compiled program.
+
+    A size that may not be 1 is kept.
 
     >>> from peerdescent import methods
     >>> later(methods.gt_hsgd(alpha=1, batch=4, initial_batch=32)) == methods.gt_hsgd(alpha=1, batch=4, initial_batch=1)
     True
     """
     for name in method.sizes:
-        other = method.replace(**{name: 1})
-        if (outline(other).step, outline(other).later) == (outline(method).step, outline(method).later):
-            method = other
+        with suppress(ValueError):
+            other = method.replace(**{name: 1})
+            if (outline(other).step, outline(other).later) == (outline(method).step, outline(method).later):
+                method = other
     return method
 
 
