@@ -21,7 +21,7 @@ from peerdescent.engines.contract import Running
 from peerdescent.engines.devices import on_gpu
 from peerdescent.engines.feeding import Chunk, Feed
 from peerdescent.engines.mixing import AXIS, FIRST, SAME, SECOND, Fixed
-from peerdescent.engines.outline import later, outline
+from peerdescent.engines.outline import outline
 from peerdescent.engines.program import Program, begin, draw, interval, with_products
 from peerdescent.methods.contract import Method
 from peerdescent.problems.problem import Oracle, Problem
@@ -54,7 +54,7 @@ class Loop:
         feed: Feed | None = None,
     ) -> None:
         self.program, self.numbers, self.data, self.weights, self.seed = program, numbers, data, weights, seed
-        self.later = program._replace(method=later(method).pattern)
+        self.later = program._replace(method=method.later)
         does = outline(method)
         self.requests, self.first_requests = does.requests, does.first_requests
         if does.has_arrays:

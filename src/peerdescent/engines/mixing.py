@@ -415,7 +415,7 @@ def packed(matrices: Sequence[sparse.csr_array], dtype: Any, batch: int = 1) -> 
     heard = [np.diff(matrix.indptr) for matrix in matrices]
     widest = max(int(h.max()) for h in heard)
     rows, columns = matrices[0].shape
-    if _is_dense(columns, widest, batch):
+    if _is_dense(columns, widest, batch if len(matrices) == 1 else 1):
         return Dense(np.stack([matrix.toarray() for matrix in matrices]).astype(dtype))
     neighbours = np.zeros((len(matrices), rows, widest), dtype=np.int32)
     weights = np.zeros((len(matrices), rows, widest), dtype)

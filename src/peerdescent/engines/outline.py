@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import lru_cache
 from inspect import signature
 from numbers import Integral, Real
@@ -366,8 +365,6 @@ class Outline(NamedTuple):
     """Whether the method holds arrays of its own. Then it has no axis of configurations, which they would meet."""
     text: str
     """A digest of all that the method computes; equal for methods that do the same."""
-    later: str
-    """The same of a later iteration alone."""
     code: str
     """A checksum of a user's own code in it."""
     verbs: frozenset[str]
@@ -470,23 +467,6 @@ def code_of(method: Method) -> str:
     return fingerprint(*own) if own else ""
 
 
-def later(method: Method) -> Method:
-    """The method with 1 for the sizes that only iteration 0 uses, so that later ones share a compiled program.
-
-    A size that may not be 1 is kept.
-
-    >>> from peerdescent import methods
-    >>> later(methods.gt_hsgd(alpha=1, batch=4, initial_batch=32)) == methods.gt_hsgd(alpha=1, batch=4, initial_batch=1)
-    True
-    """
-    for name in method.sizes:
-        with suppress(ValueError):
-            other = method.replace(**{name: 1})
-            if (outline(other).step, outline(other).later) == (outline(method).step, outline(method).later):
-                method = other
-    return method
-
-
 @lru_cache(maxsize=4096)
 def _outline(method: Method, code: str) -> Outline:
     method = method.replace(**{name: Scheduled(value) for name, value in method.schedules.items()})
@@ -518,21 +498,10 @@ def _outline(method: Method, code: str) -> Outline:
     has_numbers = not all(isinstance(leaf, Blank) for leaf in leaves)
     # What a step does may depend on numbers in its state, and was recorded with their first values only.
     more = (code,) if has_numbers else ()
-    ends = [*jax.tree.leaves(later), str(structure), repr(aliases), *more]
-    made = Blank(*leaves, *ends)
+    made = Blank(*leaves, str(structure), *jax.tree.leaves(later), repr(aliases), *more)
     verbs = frozenset(start.verbs | step.verbs)
     return Outline(
-        start.events,
-        step.events,
-        structure,
-        aliases,
-        slots,
-        has_numbers,
-        made.has_array,
-        made.text,
-        Blank(*ends).text,
-        code,
-        verbs,
+        start.events, step.events, structure, aliases, slots, has_numbers, made.has_array, made.text, code, verbs
     )
 
 

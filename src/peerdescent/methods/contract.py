@@ -268,6 +268,11 @@ class Method:
         """The method without its numbers. Methods with equal patterns share one compiled program."""
         return self.replace(**dict.fromkeys(self.numbers, OPEN))
 
+    @cached_property
+    def later(self) -> Method:
+        """The pattern for all iterations but the first, whose own sizes are 1 in it."""
+        return self.pattern.replace(**{name: 1 for name, p in self.declared.items() if p.first})
+
     def __str__(self) -> str:
         """The selector: the method as the command line and the legends of figures have it."""
         shown = ",".join(f"{k}={v}" for k, v in self.parameters.items())

@@ -62,7 +62,7 @@ class hybrid(Part):
         tuned=(1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7),
     )
     batch: int = size(1, tuned=BATCHES)
-    initial_batch: int = size(1, tuned=BATCHES)
+    initial_batch: int = size(1, first=True, tuned=BATCHES)
 
     def init(self, x: Vector, net: Net) -> tuple[Vector, Previous]:
         """v_0 = g(x_0; initial_batch)."""

@@ -56,6 +56,8 @@ class Parameter:
     """Whether `high` itself is."""
     optional: bool = False
     """Whether None is allowed."""
+    first: bool = False
+    """Whether only iteration 0 uses it."""
     choices: tuple[Any, ...] = ()
     role: str = ""
     """"step size" for the hyperparameter that learning-rate schedules set."""
@@ -235,12 +237,13 @@ def count(default: int, *, tuned: tuple[float, ...] = (), scaled: Scale | None =
     return _declared(Kind.counter, default, low=1, tuned=tuned, scaled=scaled)
 
 
-def size(default: int | None, *, optional: bool = False, tuned: tuple[int, ...] = ()) -> Any:
+def size(default: int | None, *, optional: bool = False, first: bool = False, tuned: tuple[int, ...] = ()) -> Any:
     """Declare a whole number of at least 1 that determines shapes in the program, such as a batch size.
 
-    With `optional`, None is allowed. The other arguments are as for `number`.
+    With `optional`, None is allowed. `first` says that only iteration 0 uses it: methods which differ in it alone share
+    the program of all later ones. The other arguments are as for `number`.
     """
-    return _declared(Kind.size, default, low=1, optional=optional, tuned=tuned)
+    return _declared(Kind.size, default, low=1, optional=optional, first=first, tuned=tuned)
 
 
 def switch(default: bool) -> Any:

@@ -456,10 +456,10 @@ def _limits(axes: Sequence[Axis], found: Found, meaning: Callable[[Point], Hasha
     """What ended a search, besides that the winner lies inside."""
     ends, best = [], found.best
     for k, axis in enumerate(axes):
-        for factor, end in ((0.5, "smallest"), (2.0, "largest")):
-            value = axis.moved(best[k], factor)
-            if value is None or meaning((*best[:k], value, *best[k + 1 :])) == meaning(best):
-                ends.append(f"{axis.name} is at its {end}")
+        less = axis.moved(best[k], 0.5)
+        if less is None or meaning((*best[:k], less, *best[k + 1 :])) == meaning(best):
+            ends.append(f"{axis.name} is at its smallest")
+        ends += [f"{axis.name} is at its largest"] if axis.moved(best[k], 2.0) is None else []
     ends += ["the budget is spent"] if found.spent else []
     return f"; {', '.join(ends)}" if ends else ""
 
