@@ -32,8 +32,15 @@ class Vectors(NamedTuple):
 class InNumpy:
     """Stacked arrays (n, p), in plain readable NumPy without a loop over nodes."""
 
-    def __init__(self, rows: np.ndarray, w: np.ndarray, batch: int, start: Vectors | None = None) -> None:
-        self.rows, self.w, self.batch, self.share = rows, w.astype(np.float32), batch, Single(-1 / batch)
+    def __init__(
+        self, rows: np.ndarray, w: np.ndarray, batch: int, start: Vectors | None = None
+    ) -> None:
+        self.rows, self.w, self.batch, self.share = (
+            rows,
+            w.astype(np.float32),
+            batch,
+            Single(-1 / batch),
+        )
         self.rng, self.node = np.random.default_rng(0), np.arange(len(rows))[:, None]
         self.state = start or Vectors(*np.zeros((4, len(rows), rows.shape[2]), np.float32))
 
@@ -73,7 +80,9 @@ class TunedNumpy:
 
     AHEAD = 512
 
-    def __init__(self, rows: np.ndarray, w: np.ndarray, batch: int, start: Vectors | None = None) -> None:
+    def __init__(
+        self, rows: np.ndarray, w: np.ndarray, batch: int, start: Vectors | None = None
+    ) -> None:
         self.nodes, self.samples, self.features = rows.shape
         self.flat, self.w = rows.reshape(-1, self.features), w.astype(np.float32)
         self.batch, self.share = batch, Single(-1 / batch)
@@ -89,11 +98,20 @@ class TunedNumpy:
         cuts = [slice(k, min(k + width, self.nodes)) for k in range(0, self.nodes, width)]
         # Views are created once, since that takes as long as the arithmetic on a short vector.
         self.blocks = [
-            (cut, self.rows[: cut.stop - cut.start], self.points[:, cut], self.margins[:, cut], self.grads[:, cut])
+            (
+                cut,
+                self.rows[: cut.stop - cut.start],
+                self.points[:, cut],
+                self.margins[:, cut],
+                self.grads[:, cut],
+            )
             for cut in cuts
         ]
         self.point, self.grad = tuple(self.points), tuple(self.grads)
-        self.rng, self.offset = np.random.default_rng(0), (np.arange(self.nodes) * self.samples)[:, None]
+        self.rng, self.offset = (
+            np.random.default_rng(0),
+            (np.arange(self.nodes) * self.samples)[:, None],
+        )
         self.drawn = iter(np.empty((0, self.nodes, batch), np.intp))
 
     @property
@@ -152,9 +170,16 @@ class TunedNumpy:
 class PerNode:
     """As research code is usually written: a loop over nodes with separate vectors, and over neighbours to mix."""
 
-    def __init__(self, rows: np.ndarray, w: np.ndarray, batch: int, start: Vectors | None = None) -> None:
+    def __init__(
+        self, rows: np.ndarray, w: np.ndarray, batch: int, start: Vectors | None = None
+    ) -> None:
         self.nodes, self.samples, features = rows.shape
-        self.rows, self.w, self.batch, self.share = rows, w.astype(np.float32), batch, Single(-1 / batch)
+        self.rows, self.w, self.batch, self.share = (
+            rows,
+            w.astype(np.float32),
+            batch,
+            Single(-1 / batch),
+        )
         self.neighbours = [np.flatnonzero(weights) for weights in w]
         start = start or Vectors(*np.zeros((4, self.nodes, features), np.float32))
         self.x, self.before, self.v, self.y = (list(vectors.copy()) for vectors in start)
@@ -179,7 +204,10 @@ class PerNode:
             self.y[i] = self.y[i] + v - self.v[i]
             self.v[i] = v
         self.y = self.mix(self.y)
-        self.before, self.x = self.x, self.mix([self.x[i] - STEP * self.y[i] for i in range(self.nodes)])
+        self.before, self.x = (
+            self.x,
+            self.mix([self.x[i] - STEP * self.y[i] for i in range(self.nodes)]),
+        )
 
     def grad(self, x: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The minibatch gradient (p,) at x (p,)."""
@@ -212,7 +240,9 @@ class Floor(NamedTuple):
     seconds: float
 
 
-def floor(nodes: int, features: int, batch: int, nonzeros: int, rates: Rates, together: int = 1) -> Floor:
+def floor(
+    nodes: int, features: int, batch: int, nonzeros: int, rates: Rates, together: int = 1
+) -> Floor:
     """The lower bound for a step of GT-HSGD, for one of `together` configurations that share the rows they read.
 
     Bytes: the rows of the minibatch are read once for all configurations; x, the previous x, v and y are each read and
@@ -225,5 +255,9 @@ def floor(nodes: int, features: int, batch: int, nonzeros: int, rates: Rates, to
     """
     vector = nodes * features
     moved = ITEM * (vector * batch / together + 8 * vector)
-    done = 2.0 * (4 * vector * batch + 3 * nodes * batch + 6 * vector) + 4 * nonzeros * features + 7 * vector
+    done = (
+        2.0 * (4 * vector * batch + 3 * nodes * batch + 6 * vector)
+        + 4 * nonzeros * features
+        + 7 * vector
+    )
     return Floor(moved, done, max(moved / rates.bandwidth, done / rates.operations))

@@ -42,7 +42,9 @@ class Times(NamedTuple):
 
     def text(self, scale: float = 1.0, digits: int = 1) -> str:
         """The median and, in brackets, the range."""
-        median, best, worst = (f"{scale * value:.{digits}f}" for value in (self.median, self.best, self.worst))
+        median, best, worst = (
+            f"{scale * value:.{digits}f}" for value in (self.median, self.best, self.worst)
+        )
         return f"{median} ({best} to {worst})"
 
     def summary(self) -> dict[str, float]:
@@ -89,7 +91,9 @@ class Others:
         """Seconds of the wall clock, of all processors in use, and of this process."""
         busy = 0.0
         if Path("/proc/stat").is_file():
-            user, nice, system, _idle, _wait, *interrupts = map(int, Path("/proc/stat").read_text().split()[1:9])
+            user, nice, system, _idle, _wait, *interrupts = map(
+                int, Path("/proc/stat").read_text().split()[1:9]
+            )
             busy = (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
         return time.perf_counter(), busy, time.process_time()
 
@@ -130,10 +134,16 @@ def machine() -> str:
     """The hardware and the versions, in one line."""
     model = "unknown processor"
     if Path("/proc/cpuinfo").is_file():
-        names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ]
         model = names[0].partition(":")[2].strip() if names else model
     cores = os.cpu_count() or 1
-    return f"{model}, {cores} core{'s' * (cores > 1)}; JAX {jax.__version__}, NumPy {np.__version__}"
+    return (
+        f"{model}, {cores} core{'s' * (cores > 1)}; JAX {jax.__version__}, NumPy {np.__version__}"
+    )
 
 
 def verdict(met: bool) -> str:

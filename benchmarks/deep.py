@@ -40,8 +40,12 @@ def convolutional(params: Any, batch: Any) -> Any:
     x, labels = batch
     x = x.reshape(-1, 28, 28, 1)
     for w, b in params[:2]:
-        x = lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-        x = lax.reduce_window(jax.nn.relu(x + b), -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        x = lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        x = lax.reduce_window(
+            jax.nn.relu(x + b), -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"
+        )
     x = x.reshape(len(x), -1)
     (w, b), (out, c) = params[2:]
     return _cross_entropy(jax.nn.relu(x @ w + b) @ out + c, labels)
@@ -53,12 +57,18 @@ def _cross_entropy(scores: Any, labels: Any) -> Any:
 
 def _layers(*shapes: tuple[int, ...]) -> list[Any]:
     rng = np.random.default_rng(0)
-    return [(rng.normal(size=s).astype("f4") / np.sqrt(np.prod(s[:-1])), np.zeros(s[-1], "f4")) for s in shapes]
+    return [
+        (rng.normal(size=s).astype("f4") / np.sqrt(np.prod(s[:-1])), np.zeros(s[-1], "f4"))
+        for s in shapes
+    ]
 
 
 MODELS: dict[str, tuple[Callable[[Any, Any], Any], list[Any]]] = {
     "perceptron": (perceptron, _layers((784, 512), (512, 512), (512, 10))),
-    "convolutional": (convolutional, _layers((3, 3, 1, 16), (3, 3, 16, 32), (7 * 7 * 32, 128), (128, 10))),
+    "convolutional": (
+        convolutional,
+        _layers((3, 3, 1, 16), (3, 3, 16, 32), (7 * 7 * 32, 128), (128, 10)),
+    ),
 }
 
 MEANS = {
@@ -68,12 +78,16 @@ MEANS = {
 """What is switched off, too, one at a time."""
 
 
-def plain(function: Callable[[Any, Any], Any], params: Any, features: Any, labels: Any) -> Callable[[], Any]:
+def plain(
+    function: Callable[[Any, Any], Any], params: Any, features: Any, labels: Any
+) -> Callable[[], Any]:
     """SGD for one model with the batches of all nodes."""
     features, labels = jnp.asarray(features.reshape(-1, 784)), jnp.asarray(labels.reshape(-1))
 
     def step(i: Any, params: Any) -> Any:
-        places = jax.random.randint(jax.random.fold_in(jax.random.key(0), i), (NODES * BATCH,), 0, NODES * ROWS)
+        places = jax.random.randint(
+            jax.random.fold_in(jax.random.key(0), i), (NODES * BATCH,), 0, NODES * ROWS
+        )
         grads = jax.grad(function)(params, (features[places], labels[places]))
         return jax.tree.map(lambda p, g: p - 0.01 * g, params, grads)
 
@@ -82,7 +96,9 @@ def plain(function: Callable[[Any, Any], Any], params: Any, features: Any, label
     return lambda: jax.block_until_ready(loop(params))
 
 
-def ours(method: peer.Method, problem: peer.problems.Problem, network: peer.Network) -> Callable[[], Any]:
+def ours(
+    method: peer.Method, problem: peer.problems.Problem, network: peer.Network
+) -> Callable[[], Any]:
     """The engine's own loop."""
     engine = stacked.Stacked(method, problem, network, 0, SINGLE)
     assert problem.start is not None
@@ -140,8 +156,12 @@ def errors(function: Callable[[Any, Any], Any], params: Any, features: Any, labe
         "float32": (lambda f: f, "highest"),
         "TF32": (lambda f: f, "tensorfloat32"),
     }
-    apart = {name: gradient(how, "float32", precision) - exact for name, (how, precision) in ways.items()}
-    found = ", ".join(f"{np.linalg.norm(d) / np.linalg.norm(exact):.1e} by {name}" for name, d in apart.items())
+    apart = {
+        name: gradient(how, "float32", precision) - exact for name, (how, precision) in ways.items()
+    }
+    found = ", ".join(
+        f"{np.linalg.norm(d) / np.linalg.norm(exact):.1e} by {name}" for name, d in apart.items()
+    )
     return f"A gradient of the perceptron differs from that in float64, relative to its norm, by {found}."
 
 
@@ -178,7 +198,9 @@ def main() -> None:
                 for name, value in found.items():
                     note = f"{name}, without {what}" if what and name != "plain" else name
                     if not what or name != "plain":
-                        lines.append(f"| {model} | {note} | {value:.0f} | {value / found['plain']:.2f} |")
+                        lines.append(
+                            f"| {model} | {note} | {value:.0f} | {value / found['plain']:.2f} |"
+                        )
                         print(lines[-1], flush=True)
     lines += ["", errors(*MODELS["perceptron"], features[0, :BATCH], labels[0, :BATCH])]
     print(lines[-1])

@@ -33,14 +33,19 @@ def main() -> None:
     networks = {name: peer.Network(graph, **words) for name, words in CASES.items()}
     networks["random matching"] = peer.Network(peer.topology.random_matching(NODES))
     actions = {("one", name): one(problem, network, 1, 1) for name, network in networks.items()}
-    actions |= {("sweep", name): Sweep(problem, network, 1, 1) for name, network in networks.items()}
+    actions |= {
+        ("sweep", name): Sweep(problem, network, 1, 1) for name, network in networks.items()
+    }
     times: dict[Any, Times] = alternate(actions, REPEATS)  # type: ignore[arg-type]
     rows, cases = [], {}
     for name in networks:
         row = [name]
         for kind in ("one", "sweep"):
             ratio = times[kind, name].over(times[kind, "ideal"])
-            cases[f"{kind}, {name}"] = {"seconds": times[kind, name].summary(), "over_ideal": ratio.summary()}
+            cases[f"{kind}, {name}"] = {
+                "seconds": times[kind, name].summary(),
+                "over_ideal": ratio.summary(),
+            }
             target = f", {TARGET}: {verdict(ratio.median <= TARGET)}" if name == "drop(0.1)" else ""
             row += [times[kind, name].text(1e6), ratio.text(digits=2) + target]
         rows.append(row)

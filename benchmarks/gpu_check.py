@@ -17,7 +17,10 @@ import peerdescent as peer
 
 NODES, FEATURES, SAMPLES, STEPS = 20, 123, 2442, 2000
 GRAPH, faults = peer.topology.exponential(NODES), peer.faults
-IDEAL, PUSHED = peer.Network(GRAPH), peer.Network(peer.topology.directed_exponential(NODES), "push-pull")
+IDEAL, PUSHED = (
+    peer.Network(GRAPH),
+    peer.Network(peer.topology.directed_exponential(NODES), "push-pull"),
+)
 NETWORKS = {
     "drop(0.1)": peer.Network(GRAPH, faults=[faults.drop(0.1)]),
     "drop(0.1, one_way=True)": peer.Network(GRAPH, faults=[faults.drop(0.1, one_way=True)]),
@@ -42,19 +45,26 @@ def on(device: jax.Device, name: str, network: peer.Network, precision: int) -> 
         data = peer.datasets.synthetic(NODES * SAMPLES, FEATURES, seed=0)
         problem = peer.problems.logistic(data.partition(NODES))
         method = peer.methods.METHODS[name].build()
-        return peer.run(method, problem, network, steps=STEPS, precision=precision, record=4, progress=False)
+        return peer.run(
+            method, problem, network, steps=STEPS, precision=precision, record=4, progress=False
+        )
 
 
 def swept(cpu: jax.Device, network: peer.Network) -> Any:
     """The largest relative difference of a loss between a small sweep, which runs on the GPU, and runs on the CPU."""
     data = peer.datasets.synthetic(NODES * SAMPLES, FEATURES, seed=0)
-    problem, grid = peer.problems.logistic(data.partition(NODES)), {"alpha": [0.01, 0.03, 0.1], "beta": [0.01, 0.1]}
+    problem, grid = (
+        peer.problems.logistic(data.partition(NODES)),
+        {"alpha": [0.01, 0.03, 0.1], "beta": [0.01, 0.1]},
+    )
     found = peer.sweep("gt-hsgd", grid, problem, network, steps=STEPS, precision=64, progress=False)
     apart = []
     with jax.default_device(cpu):
         for row in found.to_dict("records"):
             method = peer.methods.gt_hsgd(alpha=row["alpha"], beta=row["beta"])
-            alone = peer.run(method, problem, network, steps=STEPS, precision=64, record=1, progress=False)
+            alone = peer.run(
+                method, problem, network, steps=STEPS, precision=64, record=1, progress=False
+            )
             apart.append(abs(row["loss"] / alone.table["loss"].iloc[-1] - 1))
     return max(apart)
 
@@ -67,7 +77,9 @@ def compared(gpu: jax.Device, cpu: jax.Device, label: str, name: str, network: p
         apart[precision] = np.abs(left.x - right.x).max() / np.abs(right.x).max()
         early = abs(left.table["loss"].iloc[1] / right.table["loss"].iloc[1] - 1)
         if not early < {64: 1e-10, 32: 1e-3}[precision]:
-            WRONG.append(f"{label}, float{precision}: the losses of step {STEPS // 4} differ by {early:.1e}")
+            WRONG.append(
+                f"{label}, float{precision}: the losses of step {STEPS // 4} differ by {early:.1e}"
+            )
     seconds = left.table["seconds"].iloc[-1] / STEPS * 1e6
     row = f"| {label} | {apart[64]:.1e} | {apart[32]:.1e} | {seconds:.1f} | {left.compile_seconds:.1f} |"
     print(row, flush=True)
@@ -92,8 +104,15 @@ def main() -> None:
         lines.append(compared(gpu, cpu, name, name, network))
     lines += ["", f"| gt-hsgd over this network | {header}", "|---|---|---|---|---|"]
     lines += [compared(gpu, cpu, name, "gt-hsgd", network) for name, network in NETWORKS.items()]
-    several = {name: NETWORKS[name] for name in ("drop(0.1)", "burst(0.1, 0.5)", "inactive(0.1)", "random matching")}
-    lines += ["", "| sweep of 6 over this network | largest relative difference of a loss, float64 |", "|---|---|"]
+    several = {
+        name: NETWORKS[name]
+        for name in ("drop(0.1)", "burst(0.1, 0.5)", "inactive(0.1)", "random matching")
+    }
+    lines += [
+        "",
+        "| sweep of 6 over this network | largest relative difference of a loss, float64 |",
+        "|---|---|",
+    ]
     for name, network in several.items():
         lines.append(f"| {name} | {swept(cpu, network):.1e} |")
         print(lines[-1], flush=True)

@@ -47,7 +47,9 @@ REPEATS = 5
 def setting(samples: int, features: int) -> tuple[Problem, peer.Network]:
     """Logistic regression of that shape on the paper's network."""
     data = peer.datasets.synthetic(NODES * samples, features, seed=0)
-    return peer.problems.logistic(data.partition(NODES)), peer.Network(peer.topology.exponential(NODES))
+    return peer.problems.logistic(data.partition(NODES)), peer.Network(
+        peer.topology.exponential(NODES)
+    )
 
 
 def follow(
@@ -79,7 +81,12 @@ def check() -> list[str]:
     lines, worst = [], 0.0
     several = {
         "gt-hsgd": [{"batch": b, "initial_batch": 20} for b in (1, 3, 40)],
-        "d-get": [{"period": q, "batch": b, "large_batch": c} for q in (2, 5) for b in (1, 9) for c in (4, 33)],
+        "d-get": [
+            {"period": q, "batch": b, "large_batch": c}
+            for q in (2, 5)
+            for b in (1, 9)
+            for c in (4, 33)
+        ],
         "d-spider-sfo": [{"period": q} for q in (2, 5)],
         "gt-sarah": [{"period": q} for q in (7, 50)],
         "gt-dsgd": [{"batch": b} for b in (1, 64)],
@@ -90,13 +97,17 @@ def check() -> list[str]:
             build, sizes = entry.build, several.get(name, [{}])
             if not kernel.supports(build(), problem, network, SINGLE):
                 continue
-            members = [Member(build(alpha=0.3, **own), seed, (30, 110)) for own in sizes for seed in (0, 5)]
+            members = [
+                Member(build(alpha=0.3, **own), seed, (30, 110)) for own in sizes for seed in (0, 5)
+            ]
             plain, ours = (follow(kind, members, problem, network)[0] for kind in (Fleet, Kernel))
             apart = max(np.abs(ours[key] - x).max() / np.abs(x).max() for key, x in plain.items())
             lines.append(f"{name}, p = {features}: {apart:.1e}")
             print(lines[-1], flush=True)
             worst = max(worst, apart)
-    assert worst < AGREE, f"the kernel and the plain program differ by {worst:.1e}, more than {AGREE}"
+    assert worst < AGREE, (
+        f"the kernel and the plain program differ by {worst:.1e}, more than {AGREE}"
+    )
     return lines
 
 
@@ -121,7 +132,9 @@ def step() -> None:
         ratio = found["plain"][REPEATS // 2] / found["kernel"][REPEATS // 2]
         wanted = (features, batch) == (123, 1)
         target = f"0.05: {verdict(found['kernel'][REPEATS // 2] <= 0.05)}" if wanted else ""
-        rows.append([str(features), str(batch), f"{configurations:,}", *cells, f"{ratio:.2f}", target])
+        rows.append(
+            [str(features), str(batch), f"{configurations:,}", *cells, f"{ratio:.2f}", target]
+        )
         values[f"p={features} batch={batch} configurations={configurations}"] = found
         print(rows[-1], flush=True)
     lines = [
@@ -130,9 +143,13 @@ def step() -> None:
         "The kernel draws its samples in each step; the plain program draws those of up to 1,024 steps beforehand, "
         "which the clock sees in the first two rows and the last.",
         "",
-        *table(("p", "batch", "configurations", "kernel", "plain program", "ratio", "target"), rows),
+        *table(
+            ("p", "batch", "configurations", "kernel", "plain program", "ratio", "target"), rows
+        ),
         "",
-        "Largest relative difference between the two in the mean iterate after 110 steps: " + "; ".join(checked) + ".",
+        "Largest relative difference between the two in the mean iterate after 110 steps: "
+        + "; ".join(checked)
+        + ".",
     ]
     write("gpu_step", values, lines)
 
@@ -153,12 +170,17 @@ def restarts() -> None:
     for method, p, batch, period, count in cases:
         samples = {123: 2442, 477: 3750}[p]
         problem, network = setting(samples, p)
-        parts = (*(1 / k for k in range(20, 0, -1)), *range(2, 21))  # the paper's periods, in epochs
+        parts = (
+            *(1 / k for k in range(20, 0, -1)),
+            *range(2, 21),
+        )  # the paper's periods, in epochs
         paper = [max(1, round(parts[k % len(parts)] * samples / batch)) for k in range(count)]
         steps = {1: 1024, 16: 512, 256: 128}[batch] * (4 if count == 64 else 1)
         build, marks = peer.methods.METHODS[method].build, (2, 2 + steps, 2 + 2 * steps)
         members = [
-            Member(build(alpha=float(a), period=period or q, batch=batch, large_batch=512), 0, marks)
+            Member(
+                build(alpha=float(a), period=period or q, batch=batch, large_batch=512), 0, marks
+            )
             for a, q in zip(np.linspace(0.01, 0.2, count), paper, strict=True)
         ]
         found, cells, first = {}, [], []
@@ -167,8 +189,19 @@ def restarts() -> None:
             times = sorted((np.array(seconds[1:]) / steps / count * 1e6).tolist())
             cells.append(f"{np.mean(times):.4f} ({times[0]:.4f} to {times[-1]:.4f})")
             first.append(f"{seconds[0]:.1f}")
-        apart = max(np.abs(found[Kernel][key] - x).max() / np.abs(x).max() for key, x in found[Fleet].items())
-        shown = [method, str(p), str(batch), str(period or "grid"), f"{count:,}", f"2 x {steps:,}", *cells]
+        apart = max(
+            np.abs(found[Kernel][key] - x).max() / np.abs(x).max()
+            for key, x in found[Fleet].items()
+        )
+        shown = [
+            method,
+            str(p),
+            str(batch),
+            str(period or "grid"),
+            f"{count:,}",
+            f"2 x {steps:,}",
+            *cells,
+        ]
         rows.append([*shown, *first, f"{apart:.1e}"])
         values[" ".join(map(str, shown[:5]))] = cells
         print(rows[-1], flush=True)
@@ -190,17 +223,25 @@ def protocol(name: str, out: str | None = None) -> None:
     """Run and time the paper's tuning on one data set."""
     begun = time.perf_counter()
     data = DATA[name]()
-    problem, network = peer.problems.logistic(data.partition(NODES)), peer.Network(peer.topology.exponential(NODES))
+    problem, network = (
+        peer.problems.logistic(data.partition(NODES)),
+        peer.Network(peer.topology.exponential(NODES)),
+    )
     assert problem.samples is not None
     rows, values = [], {"loading": time.perf_counter() - begun}
     for method, (kind, fixed) in METHODS.items():
         clock = time.perf_counter()
         grid = tuning_grid(kind, problem.samples, **fixed)
         folder = None if out is None else f"{out}/{name}/{method}"
-        found = peer.sweep(kind, grid, problem, network, epochs=EPOCHS, at=[5, 10], out=folder, progress=False)
+        found = peer.sweep(
+            kind, grid, problem, network, epochs=EPOCHS, at=[5, 10], out=folder, progress=False
+        )
         seconds = time.perf_counter() - clock
         winner = best(found)
-        loss, counts = found.loc[found["status"] == "done", "loss"].min(), found["status"].value_counts()
+        loss, counts = (
+            found.loc[found["status"] == "done", "loss"].min(),
+            found["status"].value_counts(),
+        )
         chosen = ", ".join(f"{k} = {v:g}" for k, v in winner.items())
         states = ", ".join(f"{count} {status}" for status, count in counts.items())
         rows.append([method, f"{len(found):,}", states, f"{seconds:.1f}", f"{loss:.6f}", chosen])
@@ -219,7 +260,9 @@ def protocol(name: str, out: str | None = None) -> None:
 
 def main() -> None:
     """Run the part that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", choices=("check", "step", "restarts", "protocol"))
     parser.add_argument("data", nargs="*", help=f"of {', '.join(DATA)}; all where none is named")
     parser.add_argument("--out", help="folder for the tables of the protocol")

@@ -45,10 +45,14 @@ class Results:
         self.rows: list[tuple[str, str, str]] = []
         self.values: dict[str, Any] = {}
 
-    def add(self, name: str, said: str, value: Any, target: str = "", met: bool | None = None) -> None:
+    def add(
+        self, name: str, said: str, value: Any, target: str = "", met: bool | None = None
+    ) -> None:
         """Add a row."""
         self.rows.append((name, said, "" if met is None else f"{target}: {verdict(met)}"))
-        self.values[name] = {"value": value} | ({} if met is None else {"target": target, "met": met})
+        self.values[name] = {"value": value} | (
+            {} if met is None else {"target": target, "met": met}
+        )
         print(f"{name}: {said}", flush=True)
 
 
@@ -64,7 +68,10 @@ def stepping(problem: Problem, network: peer.Network, steps: int) -> Callable[[]
     """A measurement of `advance` by that many steps: seconds per step."""
     engine = Stacked(METHOD, problem, network, 0, np.float32)
     start = np.zeros(problem.dimension) if problem.start is None else problem.start
-    state, t = engine.start(np.broadcast_to(start, (problem.nodes, problem.dimension)).astype(np.float32)), 1
+    state, t = (
+        engine.start(np.broadcast_to(start, (problem.nodes, problem.dimension)).astype(np.float32)),
+        1,
+    )
 
     def advance() -> None:
         nonlocal state, t
@@ -78,12 +85,22 @@ def nodes(results: Results) -> None:
     """The cost per node and step, with few nodes and with many."""
     problems = {n: on_ring(n, SAMPLES) for n in (RING, MANY)}
     # Multiples of 1,024 steps, since samples are drawn ahead for so many at once.
-    times = alternate({str(n): stepping(*problems[n], 4096 if n == RING else 1024) for n in problems}, REPEATS)
+    times = alternate(
+        {str(n): stepping(*problems[n], 4096 if n == RING else 1024) for n in problems}, REPEATS
+    )
     for n, values in zip(problems, times.values(), strict=True):
-        results.add(f"a node and step, ring of {n:,}", f"{values.text(1e9 / n, 0)} ns", values.median / n)
+        results.add(
+            f"a node and step, ring of {n:,}", f"{values.text(1e9 / n, 0)} ns", values.median / n
+        )
     few, many = times.values()
     ratio = Times(tuple(value * RING / MANY for value in many.over(few).values))
-    results.add(f"the same, {MANY:,} nodes over {RING}", ratio.text(1, 2), ratio.median, "at most 2", ratio.median <= 2)
+    results.add(
+        f"the same, {MANY:,} nodes over {RING}",
+        ratio.text(1, 2),
+        ratio.median,
+        "at most 2",
+        ratio.median <= 2,
+    )
 
 
 def memory(results: Results) -> None:
@@ -92,8 +109,12 @@ def memory(results: Results) -> None:
         bare = fresh("--memory", kind, str(RING))
         peaks = {n: fresh("--memory", kind, str(n)) - bare for n in (few, many)}
         for n, peak in peaks.items():
-            said = f"{peak / 2**20:,.0f} MiB, {peak / (n * FEATURES * 4):,.0f} times an (n, p) array"
-            results.add(f"memory of {MEMORY[kind]}, ring of {n:,}, {HELD} samples a node", said, peak)
+            said = (
+                f"{peak / 2**20:,.0f} MiB, {peak / (n * FEATURES * 4):,.0f} times an (n, p) array"
+            )
+            results.add(
+                f"memory of {MEMORY[kind]}, ring of {n:,}, {HELD} samples a node", said, peak
+            )
         ratio = peaks[many] / peaks[few]
         name = f"the same, {many:,} nodes over {few:,}"
         results.add(name, f"{ratio:.2f}", ratio, "at most 2.2 (linear)", ratio <= 2.2)
@@ -108,7 +129,11 @@ def peak_memory(kind: str, n: int) -> float:
         engine = Stacked(METHOD, problem, network, 0, np.float32)
         engine.advance(engine.start(np.zeros((n, FEATURES), np.float32)), 1, 20)
     # Not `ru_maxrss`, which a process inherits from the one that started it.
-    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    peak = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    )
     return 1024.0 * int(peak.split()[1])
 
 
@@ -117,10 +142,14 @@ def perceptron() -> Problem:
     rng = np.random.default_rng(0)
     params = [(rng.standard_normal((a, b)) / np.sqrt(a), np.zeros(b)) for a, b in pairwise(LAYERS)]
     features = rng.standard_normal((NODES, SAMPLES, LAYERS[0]), np.float32)
-    return peer.problems.loss(cross_entropy, params, (features, rng.integers(0, LAYERS[-1], (NODES, SAMPLES))))
+    return peer.problems.loss(
+        cross_entropy, params, (features, rng.integers(0, LAYERS[-1], (NODES, SAMPLES)))
+    )
 
 
-def cross_entropy(params: list[tuple[jax.Array, jax.Array]], batch: tuple[jax.Array, jax.Array]) -> jax.Array:
+def cross_entropy(
+    params: list[tuple[jax.Array, jax.Array]], batch: tuple[jax.Array, jax.Array]
+) -> jax.Array:
     """The loss of the perceptron."""
     hidden, labels = batch
     for weights, bias in params[:-1]:
@@ -169,14 +198,18 @@ def compilation(results: Results) -> None:
             spent = fresh("--compile", PEERDESCENT_CACHE=folder)
             results.add(f"compilation in a new process, {state} cache", f"{spent:.2f} s", spent)
         files = [file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()]
-    results.add("the cache then", f"{len(files)} files, {sum(files) / 2**20:.1f} MiB", {"files": len(files)})
+    results.add(
+        "the cache then", f"{len(files)} files, {sum(files) / 2**20:.1f} MiB", {"files": len(files)}
+    )
 
 
 def compiling_of_a_run() -> float:
     """The compilation time of a run in seconds, with the problem of `step.py`."""
     data = peer.datasets.synthetic(20 * 2442, FEATURES)
     network = peer.Network(peer.topology.exponential(20))
-    trace = peer.run(METHOD, peer.problems.logistic(data.partition(20)), network, steps=100, progress=False)
+    trace = peer.run(
+        METHOD, peer.problems.logistic(data.partition(20)), network, steps=100, progress=False
+    )
     return trace.compile_seconds
 
 
@@ -203,7 +236,9 @@ def record(results: Results) -> None:
     }
     for action in actions.values():
         action()
-    times = alternate({name: partial(seconds, action) for name, action in actions.items()}, 3 * REPEATS)
+    times = alternate(
+        {name: partial(seconds, action) for name, action in actions.items()}, 3 * REPEATS
+    )
     passes = times["a bare pass in NumPy"]
     for name, values in times.items():
         ratio = values.over(passes).median
@@ -215,7 +250,9 @@ def record(results: Results) -> None:
 def fresh(*arguments: str, **environment: str) -> float:
     """The number that this script prints when it is run in a new process."""
     command = [sys.executable, __file__, *arguments]
-    done = subprocess.run(command, env=os.environ | environment, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env=os.environ | environment, check=True, capture_output=True, text=True
+    )
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 

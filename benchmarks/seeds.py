@@ -26,7 +26,9 @@ def cases() -> dict[str, tuple[peer.Method, Any, peer.Network, int]]:
     ideal, drop = peer.Network(graph), peer.Network(graph, faults=[peer.faults.drop(0.1)])
 
     def logistic(samples: int, features: int) -> peer.problems.Problem:
-        return peer.problems.logistic(peer.datasets.synthetic(NODES * samples, features, seed=0).partition(NODES))
+        return peer.problems.logistic(
+            peer.datasets.synthetic(NODES * samples, features, seed=0).partition(NODES)
+        )
 
     a9a, wide = logistic(2442, 123), logistic(500, 784)
     return {
@@ -56,7 +58,15 @@ def main() -> None:
         actions = {"together": partial(timed, call, [SEEDS]), "apart": partial(timed, call, SEEDS)}
         found = alternate(actions, REPEATS)
         ratio = found["apart"].over(found["together"])
-        rows.append([name, f"{steps:,}", found["apart"].text(digits=2), found["together"].text(digits=2), ratio.text()])
+        rows.append(
+            [
+                name,
+                f"{steps:,}",
+                found["apart"].text(digits=2),
+                found["together"].text(digits=2),
+                ratio.text(),
+            ]
+        )
         values[name] = {"steps": steps, "times": ratio.summary()}
         print(rows[-1], flush=True)
     device = jax.devices()[0].device_kind if on_gpu() else f"{cores()} cores for this process"
@@ -67,7 +77,11 @@ def main() -> None:
         "",
         *table(["run", "steps", "one after the other, s", "together, s", "times as fast"], rows),
     ]
-    write("gpu_seeds" if on_gpu() else "seeds", {"machine": machine(), "device": device, "cases": values}, lines)
+    write(
+        "gpu_seeds" if on_gpu() else "seeds",
+        {"machine": machine(), "device": device, "cases": values},
+        lines,
+    )
 
 
 if __name__ == "__main__":

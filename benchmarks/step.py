@@ -17,7 +17,18 @@ from typing import Any
 
 import jax
 import numpy as np
-from baselines import ALPHA, BETA, STRENGTH, Floor, InNumpy, PerNode, Rates, TunedNumpy, Vectors, floor
+from baselines import (
+    ALPHA,
+    BETA,
+    STRENGTH,
+    Floor,
+    InNumpy,
+    PerNode,
+    Rates,
+    TunedNumpy,
+    Vectors,
+    floor,
+)
 from common import (
     RESULTS,
     Times,
@@ -44,7 +55,11 @@ REPEATS = 15
 # Iterations timed at once: of NumPy and of the loop over nodes, and how often ours use up the samples drawn ahead.
 LENGTHS = {1: (1024, 50, 4, 1), 32: (256, 50, 1, 1), 1024: (24, 12, 1, 1)}
 
-TARGETS = {1: {"one": 6.0, "sweep": 12.0}, 32: {"one": 3.0, "sweep": 12.0}, 1024: {"one": 4.0, "sweep": 20.0}}
+TARGETS = {
+    1: {"one": 6.0, "sweep": 12.0},
+    32: {"one": 3.0, "sweep": 12.0},
+    1024: {"one": 4.0, "sweep": 20.0},
+}
 """How many times faster than `InNumpy` we want to be, by batch."""
 
 LABELS = {
@@ -80,7 +95,9 @@ def check_equal(problem: Problem, network: peer.Network, batch: int) -> None:
     """Ours and all baselines must compute the same step, on the same rows, before any is timed."""
     engine = Stacked(gt_hsgd(batch), problem, network, 0, np.float32)
     state = engine.advance(engine.start(np.zeros((NODES, FEATURES), np.float32)), 1, 3)
-    vectors = Vectors(*(np.array(a) for a in (state.x, state.estimator.x, state.estimator.v, state.fusion.y)))
+    vectors = Vectors(
+        *(np.array(a) for a in (state.x, state.estimator.x, state.estimator.v, state.fusion.y))
+    )
     index = np.asarray(draw(problem.oracle, engine.data, engine.seed, 3, 0, batch))
     ours = np.asarray(engine.advance(state, 3, 4).x)
     stacked = InNumpy(problem.data.rows, network.W, batch, vectors)
@@ -89,10 +106,16 @@ def check_equal(problem: Problem, network: peer.Network, batch: int) -> None:
     tuned.step(index + tuned.offset)
     loop = PerNode(problem.data.rows, network.W, batch, vectors)
     loop.step(list(index))
-    for name, theirs in (("stacked", stacked.state.x), ("tuned", tuned.state.x), ("loop", loop.state.x)):
+    for name, theirs in (
+        ("stacked", stacked.state.x),
+        ("tuned", tuned.state.x),
+        ("loop", loop.state.x),
+    ):
         apart = np.abs(ours - theirs).max() / np.abs(ours).max()
         if not apart < 1e-5:
-            raise AssertionError(f"batch {batch}: ours and {name} NumPy differ by {apart:.1e} after the same step")
+            raise AssertionError(
+                f"batch {batch}: ours and {name} NumPy differ by {apart:.1e} after the same step"
+            )
 
 
 def one(problem: Problem, network: peer.Network, batch: int, chunks: int) -> Callable[[], float]:
@@ -121,7 +144,9 @@ class Sweep:
         members = [Member(gt_hsgd(batch, *pair), 0, marks) for pair in pairs]
         self.workers, self.alive = os.cpu_count() or 1, np.ones(len(members), dtype=bool)
         with jax.default_matmul_precision("highest"):
-            self.fleet = Fleet(members, problem, network, np.zeros((NODES, FEATURES), np.float32), np.float32)
+            self.fleet = Fleet(
+                members, problem, network, np.zeros((NODES, FEATURES), np.float32), np.float32
+            )
         self.pieces = self.fleet.pieces(self.workers)
         self.starting: list[float] = []
         self()
@@ -142,14 +167,21 @@ class Sweep:
 
         with ThreadPoolExecutor(self.workers) as pool:
             self.starting.append(seconds(lambda: list(pool.map(to_next_mark, runs))))
-            return seconds(lambda: list(pool.map(to_next_mark, runs))) / self.steps / len(self.alive)
+            return (
+                seconds(lambda: list(pool.map(to_next_mark, runs))) / self.steps / len(self.alive)
+            )
 
 
-def contenders(problem: Problem, network: peer.Network, batch: int) -> tuple[dict[str, Callable[[], float]], Sweep]:
+def contenders(
+    problem: Problem, network: peer.Network, batch: int
+) -> tuple[dict[str, Callable[[], float]], Sweep]:
     """What is measured at a batch, by name; and the sweep among it."""
     check_equal(problem, network, batch)
     stacked_steps, loop_steps, one_chunks, sweep_chunks = LENGTHS[batch]
-    stacked, tuned = InNumpy(problem.data.rows, network.W, batch), TunedNumpy(problem.data.rows, network.W, batch)
+    stacked, tuned = (
+        InNumpy(problem.data.rows, network.W, batch),
+        TunedNumpy(problem.data.rows, network.W, batch),
+    )
     loop = PerNode(problem.data.rows, network.W, batch)
     sweep = Sweep(problem, network, batch, sweep_chunks)
     measured: dict[str, Callable[[], float]] = {
@@ -176,7 +208,8 @@ def summary(times: dict[str, Times], floors: dict[str, Floor], batch: int) -> di
         to_numpy, to_loop = times["numpy"].over(values), times["loop"].over(values)
         found[name] = {
             "seconds": values.summary(),
-            "faster_than_numpy": to_numpy.summary() | {"of_best_times": times["numpy"].best / values.best},
+            "faster_than_numpy": to_numpy.summary()
+            | {"of_best_times": times["numpy"].best / values.best},
             "faster_than_tuned": times["tuned"].over(values).summary(),
             "faster_than_loop": to_loop.summary(),
             "floor": floors[name]._asdict(),
@@ -233,7 +266,9 @@ def measure() -> None:
         *table(HEADER, rows),
     ]
     path = "benchmarks/results/step.json"
-    committed = json.loads(subprocess.check_output(["git", "show", f"HEAD:{path}"], cwd=RESULTS.parent.parent))
+    committed = json.loads(
+        subprocess.check_output(["git", "show", f"HEAD:{path}"], cwd=RESULTS.parent.parent)
+    )
     about = {"machine": machine(), "repeats": REPEATS, "rates": rates._asdict()}
     write("step", about | {"batches": cases}, lines)
     changes = slower(cases, committed["batches"]) or ["nothing is slower"]
@@ -244,9 +279,13 @@ def slower(cases: dict[str, Any], before: dict[str, Any]) -> list[str]:
     """A line for each program whose ratio to NumPy has fallen; both are `batches` of a file of results."""
     lines = []
     for batch, name in ((str(batch), name) for batch, names in TARGETS.items() for name in names):
-        now, then = (each[batch][name]["faster_than_numpy"]["of_best_times"] for each in (cases, before))
+        now, then = (
+            each[batch][name]["faster_than_numpy"]["of_best_times"] for each in (cases, before)
+        )
         if now < LEAST * then:
-            lines.append(f"slower: batch {batch}, {LABELS[name]}: {now:.2f} times faster than NumPy, was {then:.2f}")
+            lines.append(
+                f"slower: batch {batch}, {LABELS[name]}: {now:.2f} times faster than NumPy, was {then:.2f}"
+            )
     return lines
 
 

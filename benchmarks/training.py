@@ -117,11 +117,16 @@ class Ring:
         self.left, self.right = (own - 1) % NODES, (own + 1) % NODES
         row = peer.Network(peer.topology.ring(NODES)).matrices[0].toarray()[own]
         self.weights = [float(row[rank]) for rank in (own, self.left, self.right)]
-        self.heard = list(zip(torch.empty(p).chunk(pieces), torch.empty(p).chunk(pieces), strict=True))
+        self.heard = list(
+            zip(torch.empty(p).chunk(pieces), torch.empty(p).chunk(pieces), strict=True)
+        )
 
     def post(self, x: Tensor, k: int = 0) -> list[Any]:
         """Begin a round for piece k, which is x."""
-        received = [dist.irecv(self.heard[k][0], self.left), dist.irecv(self.heard[k][1], self.right)]
+        received = [
+            dist.irecv(self.heard[k][0], self.left),
+            dist.irecv(self.heard[k][1], self.right),
+        ]
         return [*received, dist.isend(x, self.left), dist.isend(x, self.right)]
 
     def mix(self, x: Tensor, k: int, under_way: list[Any]) -> None:
@@ -200,7 +205,12 @@ def decent_dp(case: Case) -> Trained:
     """Decent-DP on its one-peer ring. It computes dsgd with atc=False: x_{t+1} = W_t x_t - alpha g(x_t)."""
     kind: Any = importlib.import_module("decent_dp.ddp").DecentralizedDataParallel
     rule = partial(torch.optim.SGD, lr=ALPHA)
-    wrapped = kind(case.model, lambda named: rule([p for _, p in named]), topology="ring", _local_world_size=NODES)
+    wrapped = kind(
+        case.model,
+        lambda named: rule([p for _, p in named]),
+        topology="ring",
+        _local_world_size=NODES,
+    )
 
     def finish() -> None:
         for under_way in wrapped._comm_ops:
@@ -232,11 +242,18 @@ def contenders(setting: Setting) -> dict[str, Maker]:
         f"{name}: ours, {form}": partial(ours, method, network, form)
         for name, (method, network) in methods.items()
         for form in setting.forms
-        if form != "overlap" or name != "dsgd"  # which mixes vectors that are known before the backward pass
+        if form != "overlap"
+        or name != "dsgd"  # which mixes vectors that are known before the backward pass
     }
-    found |= {"gt-dsgd: by hand": partial(by_hand, 1), "gt-dsgd: by hand, in pieces": partial(by_hand, PIECES)}
+    found |= {
+        "gt-dsgd: by hand": partial(by_hand, 1),
+        "gt-dsgd: by hand, in pieces": partial(by_hand, PIECES),
+    }
     found |= {"Decent-DP": decent_dp} if decent_version(setting.decent) else {}
-    found |= {"DDP": partial(sgd, partial(ddp, setting.sleep)), "model alone": partial(sgd, lambda model: model)}
+    found |= {
+        "DDP": partial(sgd, partial(ddp, setting.sleep)),
+        "model alone": partial(sgd, lambda model: model),
+    }
     return found | {"two bare rounds": lambda case: bare_rounds(len(case.x))}
 
 
@@ -277,7 +294,9 @@ def time_steps(setting: Setting) -> dict[str, Any]:
             if apart > 1e-6:
                 raise RuntimeError(f"{name} and {other} differ by {apart:.1e} after 3 steps")
         actions[name] = partial(longest, contender, STEPS[setting.size])
-    return found | {name: times.values for name, times in alternate(actions, setting.repeats).items()}
+    return found | {
+        name: times.values for name, times in alternate(actions, setting.repeats).items()
+    }
 
 
 def measure_memory(setting: Setting) -> list[float]:
@@ -304,20 +323,29 @@ def time_engine(setting: Setting) -> dict[str, Any]:
 
     def run(problem: Any, steps: int) -> float:
         method = peer.methods.gt_dsgd(ALPHA / problem.dimension)
-        trace = peer.run(method, problem, network, steps=steps + 5, record=[5, steps + 5], engine="processes")
+        trace = peer.run(
+            method, problem, network, steps=steps + 5, record=[5, steps + 5], engine="processes"
+        )
         return _largest(float(np.diff(trace.table["seconds"])[-1]) / steps)
 
     for p, steps in ENGINE.items():
         features = np.random.default_rng(0).standard_normal((8 * NODES, p), np.float32)
         data = peer.datasets.Dataset(features, np.resize([-1.0, 1.0], len(features)), "normal")
-        problem, bare = peer.problems.logistic(data.partition(NODES)), partial(longest, bare_rounds(p), steps)
+        problem, bare = (
+            peer.problems.logistic(data.partition(NODES)),
+            partial(longest, bare_rounds(p), steps),
+        )
         bare()
         times = alternate({"engine": partial(run, problem, steps), "bare": bare}, setting.repeats)
         found[str(p)] = {name: each.values for name, each in times.items()}
     return found
 
 
-TASKS: dict[str, Callable[[Setting], Any]] = {"steps": time_steps, "memory": measure_memory, "engine": time_engine}
+TASKS: dict[str, Callable[[Setting], Any]] = {
+    "steps": time_steps,
+    "memory": measure_memory,
+    "engine": time_engine,
+}
 
 
 def work(rank: int, port: int, setting: Setting) -> None:
@@ -339,9 +367,17 @@ def together(setting: Setting, limit: float = 900) -> Any:
     listener = socket.create_server(("127.0.0.1", 0))
     port, end = listener.getsockname()[1], time.monotonic() + limit
     store = dist.TCPStore(  # type: ignore[attr-defined]
-        "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+        "127.0.0.1",
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
     )
-    variables = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "LOGURU_LEVEL": "WARNING"}
+    variables = os.environ | {
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "LOGURU_LEVEL": "WARNING",
+    }
     processes: list[subprocess.Popen[str]] = []
     try:
         for rank in range(NODES):
@@ -362,8 +398,12 @@ def together(setting: Setting, limit: float = 900) -> Any:
 
 def step_rows(size: str, found: dict[str, Any]) -> list[list[str]]:
     """Rows of the table of steps."""
-    times = {name: Times(tuple(values)) for name, values in found.items() if not isinstance(values, str)}
-    hand = min((each for name, each in times.items() if "by hand" in name), key=lambda each: each.median)
+    times = {
+        name: Times(tuple(values)) for name, values in found.items() if not isinstance(values, str)
+    }
+    hand = min(
+        (each for name, each in times.items() if "by hand" in name), key=lambda each: each.median
+    )
     rows = []
     for name, each in times.items():
         others = [
@@ -371,19 +411,34 @@ def step_rows(size: str, found: dict[str, Any]) -> list[list[str]]:
             times["DDP"],
             times.get("Decent-DP") if name.startswith("dsgd") else None,
         ]
-        over = [each.over(other).text(digits=2) if other and other is not each else "" for other in others]
+        over = [
+            each.over(other).text(digits=2) if other and other is not each else ""
+            for other in others
+        ]
         rows.append([size, name, each.text(1e3, 2), *over])
-    return rows + [[size, name, f"refused: {why[:40]}", "", "", ""] for name, why in found.items() if name not in times]
+    return rows + [
+        [size, name, f"refused: {why[:40]}", "", "", ""]
+        for name, why in found.items()
+        if name not in times
+    ]
 
 
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description="What a step of DecentralizedOptimizer costs.")
     parser.add_argument("--quick", action="store_true", help="3 repeats, for a first look")
-    parser.add_argument("--form", choices=[*FORMS, "all"], nargs="+", default=["all"], help="how ours is used")
-    parser.add_argument("--sleep", type=float, default=0.0, metavar="MS", help="messages leave so much later")
-    parser.add_argument("--model", choices=list(BATCHES), default="small", help="work: batches of 128 instead of 8")
-    parser.add_argument("--decent-dp", default="", metavar="FOLDER", help="where Decent-DP is installed")
+    parser.add_argument(
+        "--form", choices=[*FORMS, "all"], nargs="+", default=["all"], help="how ours is used"
+    )
+    parser.add_argument(
+        "--sleep", type=float, default=0.0, metavar="MS", help="messages leave so much later"
+    )
+    parser.add_argument(
+        "--model", choices=list(BATCHES), default="small", help="work: batches of 128 instead of 8"
+    )
+    parser.add_argument(
+        "--decent-dp", default="", metavar="FOLDER", help="where Decent-DP is installed"
+    )
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--sizes", nargs="+", choices=list(WIDTHS), default=list(WIDTHS))
     parser.add_argument("--work", help=argparse.SUPPRESS)
@@ -396,7 +451,10 @@ def main() -> None:
     forms = [form for form in FORMS if form in words.form or "all" in words.form]
     repeats, decent = 3 if words.quick else 7, decent_version(words.decent_dp)
     setting = Setting("", "", "", repeats, forms, words.model, words.sleep, words.decent_dp)
-    values: dict[str, Any] = {"machine": f"{machine()}, PyTorch {torch.__version__}", "repeats": repeats}
+    values: dict[str, Any] = {
+        "machine": f"{machine()}, PyTorch {torch.__version__}",
+        "repeats": repeats,
+    }
     lines = [
         f"A step on a ring of {NODES} processes over gloo on one machine, {LAYERS} linear layers, float32, batch "
         f"{BATCHES[words.model]}, messages {words.sleep:g} ms late.",
@@ -408,20 +466,43 @@ def main() -> None:
         for size in words.sizes:
             values["steps"][size] = together(setting._replace(task="steps", size=size))
             rows += step_rows(size, values["steps"][size])
-            print("\n".join(" | ".join(row) for row in rows if row[0] == size), file=sys.stderr, flush=True)
-        lines += ["", *table(["parameters", "what", "ms a step", "over by hand", "over DDP", "over Decent-DP"], rows)]
+            print(
+                "\n".join(" | ".join(row) for row in rows if row[0] == size),
+                file=sys.stderr,
+                flush=True,
+            )
+        lines += [
+            "",
+            *table(
+                ["parameters", "what", "ms a step", "over by hand", "over DDP", "over Decent-DP"],
+                rows,
+            ),
+        ]
     if "memory" in words.tasks:
         names, size = [n for n in contenders(setting) if n != "two bare rounds"], words.sizes[-1]
-        grown = {n: together(setting._replace(task="memory", size=size, contender=n, sleep=0.0)) for n in names}
+        grown = {
+            n: together(setting._replace(task="memory", size=size, contender=n, sleep=0.0))
+            for n in names
+        }
         values["memory"] = {size: grown}
         rows = [[name, f"{value[0]:.2f}" if value else "refused"] for name, value in grown.items()]
-        lines += ["", *table([f"{size} parameters", "growth of the peak of memory, in numbers a parameter"], rows)]
+        lines += [
+            "",
+            *table(
+                [f"{size} parameters", "growth of the peak of memory, in numbers a parameter"], rows
+            ),
+        ]
     if "engine" in words.tasks:
         values["engine"], rows = together(setting._replace(task="engine")), []
         for p, found in values["engine"].items():
             engine, bare = (Times(tuple(found[name])) for name in ("engine", "bare"))
-            rows.append([p, engine.text(1e3, 2), bare.text(1e3, 2), engine.over(bare).text(digits=2)])
-        lines += ["", *table(["p", "engine processes, ms a step", "two bare rounds, ms", "ratio"], rows)]
+            rows.append(
+                [p, engine.text(1e3, 2), bare.text(1e3, 2), engine.over(bare).text(digits=2)]
+            )
+        lines += [
+            "",
+            *table(["p", "engine processes, ms a step", "two bare rounds, ms", "ratio"], rows),
+        ]
     write("training_late" if words.sleep else "training", values, lines)
 
 

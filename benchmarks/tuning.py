@@ -63,7 +63,9 @@ def grid(method: str, samples: float) -> list[dict[str, Any]]:
     """The configurations of a wide grid."""
 
     def every(**axes: list[Any]) -> list[dict[str, Any]]:
-        return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+        return [
+            dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())
+        ]
 
     def passes(batch: int) -> list[int]:
         return sorted({max(1, round(part * samples / batch)) for part in (1 / 16, 1 / 4, 1, 4)})
@@ -73,10 +75,15 @@ def grid(method: str, samples: float) -> list[dict[str, Any]]:
         return every(alpha=ALPHAS, beta=betas, batch=BATCHES, initial_batch=[32, 1024])
     if method == "d-pd-sgd":
         rows = every(eta=ALPHAS, alpha=[0.25, 0.5, 1.0], kappa=[0.1, 0.35, 0.7], batch=BATCHES)
-        return [{**row, "alpha": row["alpha"] / row["eta"], "kappa": row["kappa"] / row["eta"]} for row in rows]
+        return [
+            {**row, "alpha": row["alpha"] / row["eta"], "kappa": row["kappa"] / row["eta"]}
+            for row in rows
+        ]
     if method in ("d-get", "d-spider-sfo", "gt-sarah"):
         large = {} if method == "gt-sarah" else {"large_batch": [64, 256, 1024]}
-        each = (every(alpha=ALPHAS, period=passes(batch), batch=[batch], **large) for batch in BATCHES)
+        each = (
+            every(alpha=ALPHAS, period=passes(batch), batch=[batch], **large) for batch in BATCHES
+        )
         return [row for rows in each for row in rows]
     return every(alpha=ALPHAS, batch=BATCHES)
 
@@ -86,7 +93,13 @@ def ranked(table: pd.DataFrame) -> pd.DataFrame:
     losses = ["loss", *(f"loss@{mark}" for mark in MARKS if mark >= 0.8 * EPOCHS)]
     worst = table[losses].max(axis=1, skipna=False).where(table["status"] == "done", np.inf)
     names = list(table.columns[: table.columns.get_loc("seed")])
-    return table.assign(score=worst).groupby(names, sort=False)["score"].mean().sort_values().reset_index()
+    return (
+        table.assign(score=worst)
+        .groupby(names, sort=False)["score"]
+        .mean()
+        .sort_values()
+        .reset_index()
+    )
 
 
 def wide(settings: list[str]) -> None:
@@ -109,7 +122,9 @@ def wide(settings: list[str]) -> None:
                 "best": f"{method}[{said}]", "score": found["score"].iloc[0],
             }  # fmt: skip
             print(row, f"{time.perf_counter() - begun:.0f} s", flush=True)
-            rows = [one for one in rows if (one["setting"], one["method"]) != (setting, method)] + [row]
+            rows = [one for one in rows if (one["setting"], one["method"]) != (setting, method)] + [
+                row
+            ]
             pd.DataFrame(rows).to_csv(file, index=False)
 
 
@@ -118,7 +133,9 @@ def default(settings: list[str], twice: bool = False) -> None:
 
     Or with twice the budget, and twice as many points at the beginning of the search.
     """
-    name, budget = ("twice", 2 * CONFIGURATIONS * len(SEEDS) * EPOCHS) if twice else ("default", None)
+    name, budget = (
+        ("twice", 2 * CONFIGURATIONS * len(SEEDS) * EPOCHS) if twice else ("default", None)
+    )
     if twice:
         searching.FIRST = 2 * searching.FIRST
     file = RESULTS / f"tuning_{name}.csv"
@@ -128,10 +145,21 @@ def default(settings: list[str], twice: bool = False) -> None:
         problem, network = SETTINGS[setting]()
         begun = time.perf_counter()
         found = peer.compare(
-            METHODS, problem, network, epochs=EPOCHS, budget=budget, out=Path("runs") / name / setting, progress=False
+            METHODS,
+            problem,
+            network,
+            epochs=EPOCHS,
+            budget=budget,
+            out=Path("runs") / name / setting,
+            progress=False,
         )
         seconds = time.perf_counter() - begun
-        wide = peer.compare({method: winners[setting, method] for method in METHODS}, problem, network, epochs=EPOCHS)
+        wide = peer.compare(
+            {method: winners[setting, method] for method in METHODS},
+            problem,
+            network,
+            epochs=EPOCHS,
+        )
         table = found.table.merge(found.differences, on="method")
         least = smallest(setting, problem)
         gap, best = table["loss"] - least, wide.table["loss"] - least
@@ -143,7 +171,13 @@ def default(settings: list[str], twice: bool = False) -> None:
             "how": [found.how[method] for method in METHODS],
         }  # fmt: skip
         own = pd.DataFrame(rows)
-        print(found, found.protocol(), own[["method", "gap", "wide gap", "ratio"]], f"{seconds:.0f} s", sep="\n\n")
+        print(
+            found,
+            found.protocol(),
+            own[["method", "gap", "wide gap", "ratio"]],
+            f"{seconds:.0f} s",
+            sep="\n\n",
+        )
         known = pd.concat([known[known["setting"] != setting], own], ignore_index=True)
         known.to_csv(file, index=False)
     if twice:
@@ -152,8 +186,13 @@ def default(settings: list[str], twice: bool = False) -> None:
 
 def verdicts() -> None:
     """For 20 pairs of methods: which is better, or neither, with the default budget and grid and with twice as much."""
-    both = [pd.read_csv(RESULTS / f"tuning_{name}.csv").set_index(["setting", "method"]) for name in FILES]
-    pairs = [(setting, *pair) for setting in SETTINGS for pair in itertools.combinations(METHODS, 2)]
+    both = [
+        pd.read_csv(RESULTS / f"tuning_{name}.csv").set_index(["setting", "method"])
+        for name in FILES
+    ]
+    pairs = [
+        (setting, *pair) for setting in SETTINGS for pair in itertools.combinations(METHODS, 2)
+    ]
     chosen = np.random.default_rng(0).choice(len(pairs), 20, replace=False)
     rows, columns = [], [f"loss {seed}" for seed in range(5)]
     for setting, one, other in (pairs[k] for k in sorted(chosen)):
@@ -163,10 +202,16 @@ def verdicts() -> None:
                 *(table.loc[(setting, method)][columns].to_numpy(float) for method in (one, other))
             )
             said.append("level" if low <= 0 <= high else one if high < 0 else other)
-        rows.append({"setting": setting, "one": one, "other": other, "default": said[0], "twice": said[1]})
+        rows.append(
+            {"setting": setting, "one": one, "other": other, "default": said[0], "twice": said[1]}
+        )
     table = pd.DataFrame(rows)
     table.to_csv(RESULTS / "tuning_verdicts.csv", index=False)
-    print(table.to_string(), f"changed: {(table['default'] != table['twice']).sum()} of {len(table)}", sep="\n")
+    print(
+        table.to_string(),
+        f"changed: {(table['default'] != table['twice']).sum()} of {len(table)}",
+        sep="\n",
+    )
 
 
 def smallest(setting: str, problem: Any) -> float:
@@ -181,10 +226,18 @@ def wide_table(setting: str, method: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     late = table[["loss", *(f"loss@{mark}" for mark in MARKS if mark >= 0.8 * EPOCHS)]]
     full = late.max(axis=1, skipna=False).where(table["status"] == "done", np.inf)
     early = {f"after {mark}": table[f"loss@{mark}"].fillna(np.inf) for mark in (2, 6)}
-    scores = table.assign(full=full, **early).groupby(names, sort=False)[["full", *early]].mean().reset_index()
+    scores = (
+        table.assign(full=full, **early)
+        .groupby(names, sort=False)[["full", *early]]
+        .mean()
+        .reset_index()
+    )
     seen = scores[names].astype(float)
     if "eta" in names:  # alpha and kappa are parts of 1 / eta
-        seen = seen.assign(alpha=(seen["alpha"] * seen["eta"]).round(6), kappa=(seen["kappa"] * seen["eta"]).round(6))
+        seen = seen.assign(
+            alpha=(seen["alpha"] * seen["eta"]).round(6),
+            kappa=(seen["kappa"] * seen["eta"]).round(6),
+        )
     if "period" in names:  # in passes over the data
         rank = scores.groupby("batch")["period"].rank(method="dense").astype(int)
         seen["period"] = rank.map({1: 1 / 16, 2: 1 / 4, 3: 1.0, 4: 4.0})
@@ -204,9 +257,14 @@ def searches() -> None:
         scores, seen = wide_table(setting, method)
         lead = "eta" if "eta" in seen else "alpha"
         seen = seen[[lead, *(name for name in seen if name != lead)]]
-        full, places = scores["full"].to_numpy(), {tuple(row): k for k, row in enumerate(seen.to_numpy().tolist())}
+        full, places = (
+            scores["full"].to_numpy(),
+            {tuple(row): k for k, row in enumerate(seen.to_numpy().tolist())},
+        )
         values = {str(name): tuple(sorted(seen[name].unique().tolist())) for name in seen}
-        axes = [Axis(name, own, own[0], own[-1], False, name == lead) for name, own in values.items()]
+        axes = [
+            Axis(name, own, own[0], own[-1], False, name == lead) for name, own in values.items()
+        ]
 
         def score(points: list[Any], full: Any = full, places: Any = places) -> list[float]:
             return [float(full[places[point]]) if point in places else np.inf for point in points]
@@ -226,16 +284,23 @@ def searches() -> None:
                 some = some[order][: max(1, -(-len(some) // 3))]
             ends["halving"].append(full[some].min())
         tries = min(len(full), budget)
-        ends["random"] = [full[rng.choice(len(full), tries, replace=False)].min() for _ in range(10)]
+        ends["random"] = [
+            full[rng.choice(len(full), tries, replace=False)].min() for _ in range(10)
+        ]
         spent["random"] = tries
         if optuna is not None:
             optuna.logging.set_verbosity(optuna.logging.ERROR)
             ends["optuna"], spent["optuna"] = [], tries
             for seed in range(3):
-                study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True))
+                study = optuna.create_study(
+                    sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True)
+                )
 
                 def objective(trial: Any, values: Any = values, score: Any = score) -> float:
-                    point = tuple(own[trial.suggest_int(name, 0, len(own) - 1)] for name, own in values.items())
+                    point = tuple(
+                        own[trial.suggest_int(name, 0, len(own) - 1)]
+                        for name, own in values.items()
+                    )
                     return min(score([point])[0], 10.0)
 
                 study.optimize(objective, n_trials=tries)
@@ -261,7 +326,9 @@ def searches() -> None:
 
 def main() -> None:
     """One of the parts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", choices=["wide", "default", "twice", "searches"])
     parser.add_argument("settings", nargs="*", metavar="SETTING", help=", ".join(SETTINGS))
     options = parser.parse_args()

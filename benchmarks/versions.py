@@ -42,7 +42,9 @@ def compare(other: Path) -> None:
         paths = f"{tree / 'benchmarks'}{os.pathsep}{tree / 'src'}"
         command = [sys.executable, __file__, "--serve"]
         env = os.environ | {"PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
-        return subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def ask(process: subprocess.Popen[str], what: str) -> float:
         assert process.stdin is not None
@@ -76,7 +78,12 @@ def compare(other: Path) -> None:
     for process in both:
         process.communicate()
     head = ("", "us a step, there", "here", "here over there", "of best times")
-    print("", f"Median (range) of {ROUNDS} rounds in which both take turns. {machine()}.", "", sep="\n")
+    print(
+        "",
+        f"Median (range) of {ROUNDS} rounds in which both take turns. {machine()}.",
+        "",
+        sep="\n",
+    )
     print("\n".join(table(head, rows)))
 
 

@@ -20,12 +20,19 @@ from peerdescent import methods
 sys.path.insert(0, str(Path(__file__).parent))
 import zoo_page
 
-gc.set_threshold(100_000, 50, 100)  # a quarter of the time went into collecting garbage, of which there is little
+gc.set_threshold(
+    100_000, 50, 100
+)  # a quarter of the time went into collecting garbage, of which there is little
 
 DOCS = Path(__file__).parent
 # Sphinx reads what is in this folder only.
 NOTEBOOKS = "examples/notebooks/"
-shutil.copytree(DOCS.parent / NOTEBOOKS, DOCS / "notebooks", dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
+shutil.copytree(
+    DOCS.parent / NOTEBOOKS,
+    DOCS / "notebooks",
+    dirs_exist_ok=True,
+    ignore=shutil.ignore_patterns(".*"),
+)
 
 project = "peerdescent"
 author = "The peerdescent developers"
@@ -33,7 +40,10 @@ copyright = "the peerdescent developers"
 version = release = peerdescent.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "reproduction/*.md"]  # those are included in a page, and are none themselves
+exclude_patterns = [
+    "_build",
+    "reproduction/*.md",
+]  # those are included in a page, and are none themselves
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 html_math_renderer = "mathml"
@@ -67,7 +77,9 @@ def block(self: Any, node: Any) -> None:
     raise SkipNode
 
 
-def untyped_returns(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+def untyped_returns(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
     """Napoleon takes what is before a colon for a type; annotations have the types here, so that part is left empty."""
     for place, line in enumerate(lines[:-1]):
         if line.strip() == "Returns:":
@@ -75,7 +87,9 @@ def untyped_returns(app: Sphinx, what: str, name: str, obj: Any, options: Any, l
             lines[place + 1] = f"{' ' * indent}: {lines[place + 1].lstrip()}"
 
 
-def markdown_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+def markdown_docstring(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
     """Docstrings are plain text with `code`: protect what reStructuredText would read as markup."""
     out: list[str] = []
     example = False
@@ -84,7 +98,12 @@ def markdown_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any
         if not example:
             parts = re.split(r"(`[^`]+`|^\s*:param [^:]+:)", line)
             line = "".join(_protected(part) for part in parts)
-            if re.match(r"\s*- ", line) and out and out[-1].strip() and not re.match(r"\s*- |\s{2,}", out[-1]):
+            if (
+                re.match(r"\s*- ", line)
+                and out
+                and out[-1].strip()
+                and not re.match(r"\s*- |\s{2,}", out[-1])
+            ):
                 out.append("")
         out.append(line)
     lines[:] = out
@@ -97,16 +116,22 @@ def _protected(text: str) -> str:
     return text if text.lstrip().startswith(":param ") else re.sub(r"([\\*|_])", r"\\\1", text)
 
 
-def skip_field(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+def skip_field(
+    app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any
+) -> bool | None:
     """The fields of a NamedTuple say nothing but their number."""
-    return True if (getattr(obj, "__doc__", "") or "").startswith("Alias for field number") else None
+    return (
+        True if (getattr(obj, "__doc__", "") or "").startswith("Alias for field number") else None
+    )
 
 
 class Hyperparameters(SphinxDirective):
     """A table of the hyperparameters of all estimators and fusions, as they are declared."""
 
     def run(self) -> list[Any]:
-        lines = ["| part | hyperparameter | default | what it may be, and what `tune` begins with |"]
+        lines = [
+            "| part | hyperparameter | default | what it may be, and what `tune` begins with |"
+        ]
         lines.append("|---|---|---|---|")
         for name, part in {**methods.estimators.ESTIMATORS, **methods.fusions.FUSIONS}.items():
             for own, about in methods.parameters.declared(part).items():
@@ -126,7 +151,9 @@ def link_to_copies(app: Sphinx, docname: str, source: list[str]) -> None:
         source[0] = source[0].replace(f"../{NOTEBOOKS}", "notebooks/")
 
 
-def always_read_zoo(app: Sphinx, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
+def always_read_zoo(
+    app: Sphinx, env: Any, added: set[str], changed: set[str], removed: set[str]
+) -> list[str]:
     """The page of the zoo depends on the package, not only on its own file."""
     return ["zoo"]
 

@@ -68,7 +68,9 @@ def _printed(found: re.Match[str]) -> str:
         return GREEK[letter] + (f"{{sub}}`{text[len(letter) :]}`" if text != letter else "")
     if kind in ("sub", "sup"):
         return f"{{{kind}}}`{text[1:].strip('{}()').replace('-', '−')}`"
-    return {"code": text, "name": _code(text), "sign": SIGNS.get(text, ""), "mark": f"\\{text}"}[str(kind)]
+    return {"code": text, "name": _code(text), "sign": SIGNS.get(text, ""), "mark": f"\\{text}"}[
+        str(kind)
+    ]
 
 
 def _documented(thing: Any) -> tuple[str, str]:
@@ -101,9 +103,13 @@ def _listed(texts: Iterable[str]) -> str:
 def needs_of(needs: Needs) -> str:
     """What a fusion needs of W, in words."""
     facts = [
-        "doubly stochastic" if needs.doubly_stochastic else "push-pull weights of any strongly connected graph will do",
+        "doubly stochastic"
+        if needs.doubly_stochastic
+        else "push-pull weights of any strongly connected graph will do",
         "symmetric" if needs.symmetric else "",
-        f"eigenvalues above {_fraction(needs.smallest_eigenvalue)}" if needs.smallest_eigenvalue > -1 else "",
+        f"eigenvalues above {_fraction(needs.smallest_eigenvalue)}"
+        if needs.smallest_eigenvalue > -1
+        else "",
         "the same at every step" if needs.static else "",
     ]
     return ", ".join(filter(None, facts))
@@ -111,7 +117,11 @@ def needs_of(needs: Needs) -> str:
 
 def _fraction(value: float) -> str:
     third = round(3 * value)
-    return f"{third}/3".replace("-", "−") if abs(3 * value - third) < 1e-9 else f"{value:g}".replace("-", "−")
+    return (
+        f"{third}/3".replace("-", "−")
+        if abs(3 * value - third) < 1e-9
+        else f"{value:g}".replace("-", "−")
+    )
 
 
 def _besides(method: Method, open_names: Iterable[str]) -> str:
@@ -121,7 +131,9 @@ def _besides(method: Method, open_names: Iterable[str]) -> str:
     unless = f", unless {' and '.join(map(_code, unset))} is given" if unset else ""
     return _listed(
         [
-            f"exact local gradients, which streams of samples do not have{unless}" if does.takes_exact else "",
+            f"exact local gradients, which streams of samples do not have{unless}"
+            if does.takes_exact
+            else "",
             "one round a mix" if does.compresses else "",
             "made for problems with a non-smooth term" if "prox" in does.verbs else "",
         ]
@@ -133,7 +145,8 @@ def average(method: Method, samples: float = SAMPLES) -> tuple[float, float, flo
     costs = Costs(method, samples, [1.0], message=lambda message: message.size(ENTRIES, ITEM))
     ends = np.array([1, 1 + AVERAGED])
     first, second, third = (
-        float(np.diff(spent(ends))[0]) / AVERAGED for spent in (costs.gradients, costs.rounds, costs.sent)
+        float(np.diff(spent(ends))[0]) / AVERAGED
+        for spent in (costs.gradients, costs.rounds, costs.sent)
     )
     return first, second, third
 
@@ -154,7 +167,11 @@ def costs_of(entry: Entry) -> str:
     gradients = _iteration(found.first_gradients, found.gradients, "gradients")
     rounds = _iteration(found.first_rounds, found.rounds, "rounds")
     squeezed = "".join(f", messages compressed by {_code(one)}" for one in found.compressors)
-    unset = [name for name in entry.parameters if name in method.sizes and method.parameters[name] is None]
+    unset = [
+        name
+        for name in entry.parameters
+        if name in method.sizes and method.parameters[name] is None
+    ]
     counted = "".join(f"; {_code(name)} counts as *{LOCAL}* if it is none" for name in unset)
     return f"{gradients}; {rounds}{squeezed}{counted}"
 
@@ -169,7 +186,9 @@ def _formulas(entry: Entry) -> Formulas:
 def _values(values: tuple[Any, ...]) -> str:
     """The values that tuning begins with; long lists by their ends."""
     shown = [f"{value:.4g}" for value in values]
-    return ", ".join(shown) if len(shown) <= 8 else f"{len(shown)} values, {shown[0]} to {shown[-1]}"
+    return (
+        ", ".join(shown) if len(shown) <= 8 else f"{len(shown)} values, {shown[0]} to {shown[-1]}"
+    )
 
 
 def _unit(parameter: Parameter) -> str:
@@ -185,7 +204,16 @@ def parameters_of(names: Iterable[str], method: Method) -> str:
     for name in names:
         about = method.declared[name]
         may = about.range + (f" ({about.role})" if about.role else "") + _unit(about)
-        rows.append(_row([_code(name), str(method.parameters[name]), may, _values(about.tuned) or "not tuned"]))
+        rows.append(
+            _row(
+                [
+                    _code(name),
+                    str(method.parameters[name]),
+                    may,
+                    _values(about.tuned) or "not tuned",
+                ]
+            )
+        )
     return "\n".join(rows)
 
 
@@ -198,10 +226,16 @@ def _row(cells: Iterable[str]) -> str:
 
 def python_call(name: str, entry: Entry) -> str:
     """The call that makes the method with its default values."""
-    values = ", ".join(f"{key}={_written(entry.build().parameters[key])}" for key in entry.parameters)
+    values = ", ".join(
+        f"{key}={_written(entry.build().parameters[key])}" for key in entry.parameters
+    )
     function = getattr(entry.build, "__name__", "")
     exported = getattr(peer.methods, function, None) is entry.build
-    return f"peer.methods.{function}({values})" if exported else f'peer.methods.METHODS["{name}"].build({values})'
+    return (
+        f"peer.methods.{function}({values})"
+        if exported
+        else f'peer.methods.METHODS["{name}"].build({values})'
+    )
 
 
 def _written(value: Any) -> str:
@@ -233,11 +267,17 @@ def methods() -> str:
 
 
 def _overview(entries: dict[str, Entry]) -> str:
-    rows = [_row(["method", "estimator × fusion", "gradients", "rounds", "needs of W"]), _row(["---"] * 5)]
+    rows = [
+        _row(["method", "estimator × fusion", "gradients", "rounds", "needs of W"]),
+        _row(["---"] * 5),
+    ]
     for name, entry in entries.items():
         method, found = entry.build(), _formulas(entry)
         made = " × ".join(_code(type(part).__name__) for part in method.parts)
-        each = (formula.expected(_symbol).replace(" - ", " − ") for formula in (found.gradients, found.rounds))
+        each = (
+            formula.expected(_symbol).replace(" - ", " − ")
+            for formula in (found.gradients, found.rounds)
+        )
         rows.append(_row([f"[`{name}`](#{name})", made, *each, needs_of(method.needs)]))
     return "\n".join(rows)
 
@@ -246,12 +286,20 @@ def method_section(name: str, entry: Entry) -> str:
     """The section of one method."""
     method, (first, rest) = entry.build(), _documented(entry.build)
     about = f"{first} {CITED.sub('', rest)}".strip()  # the citation follows
-    settled = {key: value for key, value in method.parameters.items() if key not in entry.parameters}
+    settled = {
+        key: value for key, value in method.parameters.items() if key not in entry.parameters
+    }
     fixed = ", ".join(_code(f"{key}={value}") for key, value in settled.items())
     lines = [f"### `{name}`", f"{typeset(about)} *{typeset(entry.citation)}.*"]
-    items = [f"**Estimate** {_part(method.parts[0])}", f"**Step** {_part(method.parts[1])}"] if method.parts else []
+    items = (
+        [f"**Estimate** {_part(method.parts[0])}", f"**Step** {_part(method.parts[1])}"]
+        if method.parts
+        else []
+    )
     items += [f"**Fixed here**: {fixed}."] if fixed else []
-    items += [f"**Needs** of W: {needs_of(method.needs)}." + _sentence(_besides(method, entry.parameters))]
+    items += [
+        f"**Needs** of W: {needs_of(method.needs)}." + _sentence(_besides(method, entry.parameters))
+    ]
     items += [f"**Costs** of an iteration, at a node: {costs_of(entry)}. {_numbers(method)}"]
     lines.append("\n".join(f"- {item}" for item in items))
     lines.append(parameters_of(entry.parameters, method))
@@ -313,7 +361,9 @@ def grid() -> str:
             named.setdefault(pair, []).append(f"[`{name}`](#{name})")
     rows = [_row(["", *map(_code, estimators)]), _row(["---"] * (1 + len(estimators)))]
     for fusion in fusions:
-        rows.append(_row([_code(fusion), *(" ".join(named.get((one, fusion), [])) for one in estimators)]))
+        rows.append(
+            _row([_code(fusion), *(" ".join(named.get((one, fusion), [])) for one in estimators)])
+        )
     count = f"{len(estimators)} × {len(fusions)} = {len(estimators) * len(fusions)} methods"
     return f"{count}, of which {len(peer.methods.METHODS)} have names.\n\n" + "\n".join(rows)
 
@@ -330,12 +380,19 @@ def estimators() -> str:
 
 def fusions() -> str:
     """The table of fusions: what they compute, need and cost."""
-    rows = [_row(["fusion", "x{sub}`t+1`", "costs; hyperparameters; needs of W"]), _row(["---"] * 3)]
+    rows = [
+        _row(["fusion", "x{sub}`t+1`", "costs; hyperparameters; needs of W"]),
+        _row(["---"] * 3),
+    ]
     for name, kind in peer.fusions.FUSIONS.items():
         method = compose(peer.estimators.sgd(), kind())
         found = formulas(method)
         cost = _iteration(found.first_rounds, found.rounds, "rounds")
-        rows.append(_row([_code(name), _whole(kind), f"{cost}; {_defaults(kind)}; {needs_of(method.needs)}"]))
+        rows.append(
+            _row(
+                [_code(name), _whole(kind), f"{cost}; {_defaults(kind)}; {needs_of(method.needs)}"]
+            )
+        )
     return "\n".join(rows)
 
 
@@ -353,14 +410,23 @@ EXAMPLES = ("top-k(0.1)", "random-k(0.1)", "sign", "quantize(4)", "identity")
 
 def compressors() -> str:
     """The table of compressors: what they compute, and the bytes of a message."""
-    rows = [_row(["compressor", "C(x)", "bytes", f"of {ENTRIES} entries in float32"]), _row(["---"] * 4)]
-    examples = {type(one).__name__.replace("_", "-"): one for one in map(peer.compressors.parse, EXAMPLES)}
+    rows = [
+        _row(["compressor", "C(x)", "bytes", f"of {ENTRIES} entries in float32"]),
+        _row(["---"] * 4),
+    ]
+    examples = {
+        type(one).__name__.replace("_", "-"): one for one in map(peer.compressors.parse, EXAMPLES)
+    }
     for name, kind in COMPRESSORS.items():
         fields = ", ".join(field.name for field in dataclasses.fields(kind))
         one = examples.get(name)
         size = f"{one.size(ENTRIES, ITEM)} by `{one}`" if one else ""
-        bytes_of = re.sub(r"(?<![\w'])s(?!\w)", "w", _whole(kind.size))  # beside it, s are the levels of quantize
-        rows.append(_row([_code(f"{name}({fields})" if fields else name), _whole(kind), bytes_of, size]))
+        bytes_of = re.sub(
+            r"(?<![\w'])s(?!\w)", "w", _whole(kind.size)
+        )  # beside it, s are the levels of quantize
+        rows.append(
+            _row([_code(f"{name}({fields})" if fields else name), _whole(kind), bytes_of, size])
+        )
     return "\n".join(rows)
 
 

@@ -21,7 +21,14 @@ NODES, EPOCHS = 10, 160
 
 def main() -> None:
     """Train on 1,500 rows, and test the mean model and the worst node's own on the other 297."""
-    model = eqx.nn.MLP(in_size=64, out_size=10, width_size=32, depth=2, activation=jax.nn.gelu, key=jax.random.key(0))
+    model = eqx.nn.MLP(
+        in_size=64,
+        out_size=10,
+        width_size=32,
+        depth=2,
+        activation=jax.nn.gelu,
+        key=jax.random.key(0),
+    )
     params, static = eqx.partition(model, eqx.is_inexact_array)
 
     def predict(params: Any, features: jax.Array) -> jax.Array:
@@ -36,21 +43,30 @@ def main() -> None:
 
     data = peer.datasets.load("digits", labels="classes")
     train = peer.datasets.Dataset(data.features[:1500], data.labels[:1500], "digits")
-    problem = peer.problems.loss(cross_entropy, params, train.partition(NODES, by="label"), name="mlp")
+    problem = peer.problems.loss(
+        cross_entropy, params, train.partition(NODES, by="label"), name="mlp"
+    )
     network = peer.Network(peer.topology.exponential(NODES))
     unseen = data.features[1500:], data.labels[1500:]
     metrics = [
         peer.accuracy(predict, *unseen),
         peer.accuracy(predict, *unseen, "accuracy at the worst node", worst=True),
     ]
-    methods = {"gt-dsgd": peer.methods.gt_dsgd(alpha=0.2, batch=8), "dsgd": peer.methods.dsgd(alpha=0.2, batch=8)}
+    methods = {
+        "gt-dsgd": peer.methods.gt_dsgd(alpha=0.2, batch=8),
+        "dsgd": peer.methods.dsgd(alpha=0.2, batch=8),
+    }
     traces = {
         name: [peer.run(method, problem, network, epochs=EPOCHS, record=20, metrics=metrics)]
         for name, method in methods.items()
     }
     print(f"{problem.dimension:,} parameters, {network}")
     columns = ["epoch", "loss", "consensus", "test accuracy", "accuracy at the worst node"]
-    print(pd.DataFrame({name: trace.table[columns].iloc[-1] for name, (trace,) in traces.items()}).T.round(4))
+    print(
+        pd.DataFrame(
+            {name: trace.table[columns].iloc[-1] for name, (trace,) in traces.items()}
+        ).T.round(4)
+    )
     panels = [("epoch", "test accuracy"), ("epoch", "accuracy at the worst node")]
     print(peer.figures.save(peer.figures.curves(traces, panels), "equinox_mlp.png"))
 

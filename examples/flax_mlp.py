@@ -40,7 +40,9 @@ def main() -> None:
     """Train on 1,500 rows, and test the mean model and the worst node's own on the other 297."""
     data = peer.datasets.load("digits", labels="classes")
     train = peer.datasets.Dataset(data.features[:1500], data.labels[:1500], "digits")
-    problem = peer.problems.loss(cross_entropy, MLP(32, nnx.Rngs(0)), train.partition(NODES, by="label"), name="mlp")
+    problem = peer.problems.loss(
+        cross_entropy, MLP(32, nnx.Rngs(0)), train.partition(NODES, by="label"), name="mlp"
+    )
     network = peer.Network(peer.topology.exponential(NODES))
     unseen = data.features[1500:], data.labels[1500:]
     metrics = [
@@ -57,7 +59,11 @@ def main() -> None:
     }
     print(f"{problem.dimension:,} parameters, {network}")
     columns = ["epoch", "loss", "consensus", "test accuracy", "accuracy at the worst node"]
-    print(pd.DataFrame({name: trace.table[columns].iloc[-1] for name, (trace,) in traces.items()}).T.round(4))
+    print(
+        pd.DataFrame(
+            {name: trace.table[columns].iloc[-1] for name, (trace,) in traces.items()}
+        ).T.round(4)
+    )
     panels = [("epoch", "test accuracy"), ("epoch", "accuracy at the worst node")]
     print(peer.figures.save(peer.figures.curves(traces, panels), "flax_mlp.png"))
 

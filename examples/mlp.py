@@ -42,7 +42,9 @@ def main() -> None:
         "W2": rng.normal(size=(HIDDEN, 10)) / HIDDEN**0.5,
         "b2": np.zeros(10),
     }
-    problem = peer.problems.loss(cross_entropy, params, train.partition(NODES, by="label"), name="mlp")
+    problem = peer.problems.loss(
+        cross_entropy, params, train.partition(NODES, by="label"), name="mlp"
+    )
     network = peer.Network(peer.topology.exponential(NODES))
     metrics = [
         peer.accuracy(logits, *unseen),

@@ -115,12 +115,19 @@ class Trainer:
         judged.load_state_dict(found)
         images, labels, test_images, test_labels = self.digits
         parts = zip(images.split(1000), labels.split(1000), strict=True)
-        loss = sum(float(nn.functional.cross_entropy(judged(x), y, reduction="sum")) for x, y in parts)
+        loss = sum(
+            float(nn.functional.cross_entropy(judged(x), y, reduction="sum")) for x, y in parts
+        )
         right = int((judged(test_images).argmax(dim=1) == test_labels).sum())
         sums = torch.tensor([loss, len(labels), right, len(test_labels)], dtype=torch.float64)
         dist.all_reduce(sums)  # this also synchronises the processes before time is measured again
         figures = {"samples": self.spent, "step": self.steps, "seconds": self.seconds}
-        return {**figures, "loss": float(sums[0] / sums[1]), "accuracy": float(sums[2] / sums[3]), "bytes": self.bytes}
+        return {
+            **figures,
+            "loss": float(sums[0] / sums[1]),
+            "accuracy": float(sums[2] / sums[3]),
+            "bytes": self.bytes,
+        }
 
 
 def train(selector: str, digits: Digits, options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -141,7 +148,10 @@ def draw(table: pd.DataFrame) -> Figure:
         for k, (name, rows) in enumerate(table.groupby("method", sort=False)):
             style = {"color": peer.figures.COLOURS[k % 8], "ls": peer.figures.DASHES[k % 4]}
             axes.plot(rows["samples"], rows[column], label=name, **style)
-        axes.set(xlabel="gradients a process", ylabel={"accuracy": "accuracy on unseen rows", "loss": "loss"}[column])
+        axes.set(
+            xlabel="gradients a process",
+            ylabel={"accuracy": "accuracy on unseen rows", "loss": "loss"}[column],
+        )
         axes.grid(alpha=0.3)
     axes.set_yscale("log")
     axes.legend(fontsize=8)
@@ -152,7 +162,9 @@ def explain() -> None:
     """Print how to start several processes, for users who started only one."""
     graph = peer.Network(peer.topology.exponential(NODES))
     size = 4 * sum(p.numel() for p in network_for(28).parameters())
-    print(f"Start one process per node: torchrun --nproc-per-node {NODES} examples/torch_mnist.py --out runs/mnist")
+    print(
+        f"Start one process per node: torchrun --nproc-per-node {NODES} examples/torch_mnist.py --out runs/mnist"
+    )
     print(f"{graph}; what a process sends in a step, for images of 28 x 28:")
     for selector in METHODS[:-1]:
         vectors = Costs(peer.methods.parse(selector), None, graph.degree[:1]).sent(1)
@@ -163,9 +175,16 @@ def explain() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train with each method in turn; rank 0 prints the results."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("methods", nargs="*", default=METHODS, help="such as 'dsgd[alpha=0.1]' and 'ddp[alpha=0.1]'")
+    parser.add_argument(
+        "methods", nargs="*", default=METHODS, help="such as 'dsgd[alpha=0.1]' and 'ddp[alpha=0.1]'"
+    )
     parser.add_argument("--out", type=Path, help="folder for mnist.csv and mnist.png")
-    parser.add_argument("--samples", type=int, default=100_000, help="gradients of single rows that a process may take")
+    parser.add_argument(
+        "--samples",
+        type=int,
+        default=100_000,
+        help="gradients of single rows that a process may take",
+    )
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--records", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
@@ -178,8 +197,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if dist.get_rank() == 0:
         table = pd.DataFrame(rows)
         last = table.groupby("method", sort=False).last()
-        last["ms a step"], last["MB sent"] = 1e3 * last["seconds"] / last["step"], last["bytes"] / 1e6
-        print(last[["samples", "step", "loss", "accuracy", "MB sent", "ms a step"]].round(4).to_string())
+        last["ms a step"], last["MB sent"] = (
+            1e3 * last["seconds"] / last["step"],
+            last["bytes"] / 1e6,
+        )
+        print(
+            last[["samples", "step", "loss", "accuracy", "MB sent", "ms a step"]]
+            .round(4)
+            .to_string()
+        )
         if options.out:
             options.out.mkdir(parents=True, exist_ok=True)
             table.to_csv(options.out / "mnist.csv", index=False)

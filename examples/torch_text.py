@@ -31,10 +31,27 @@ from peerdescent.runs.costs import Costs
 from peerdescent.torch import DecentralizedOptimizer
 
 METHODS = (
-    *("dsgd[alpha=1]", "gt-dsgd[alpha=1]", "qg-dsgdm[alpha=1]", "d-adam[alpha=0.03]", "gt-adam[alpha=0.003]"),
+    *(
+        "dsgd[alpha=1]",
+        "gt-dsgd[alpha=1]",
+        "qg-dsgdm[alpha=1]",
+        "d-adam[alpha=0.03]",
+        "gt-adam[alpha=0.003]",
+    ),
     *("adam*choco[alpha=0.01,compressor=top-k(0.05)]", "ddp[alpha=0.01]"),
 )
-LIBRARIES = ("jax", "jaxlib", "matplotlib", "networkx", "numpy", "pandas", "plotly", "scikit-learn", "scipy", "torch")
+LIBRARIES = (
+    "jax",
+    "jaxlib",
+    "matplotlib",
+    "networkx",
+    "numpy",
+    "pandas",
+    "plotly",
+    "scikit-learn",
+    "scipy",
+    "torch",
+)
 SITES = ("licences", "manual", "source", "tables")
 LENGTH, BLOCK, SYMBOLS, CONTEXT, WIDTH, LAYERS = 200_000, 2000, 128, 64, 64, 2
 
@@ -48,14 +65,22 @@ def written(site: str) -> str:
     """The text of a site; what many licences or tables have in common is there once."""
     if site == "licences":
         files = [path for name in LIBRARIES for path in importlib.metadata.files(name) or ()]
-        found = [path.locate() for path in files if re.match("licen[cs]e|copying", path.name.lower())]
-        texts = [Path(str(path)).read_text(errors="replace") for path in found if Path(str(path)).suffix != ".py"]
+        found = [
+            path.locate() for path in files if re.match("licen[cs]e|copying", path.name.lower())
+        ]
+        texts = [
+            Path(str(path)).read_text(errors="replace")
+            for path in found
+            if Path(str(path)).suffix != ".py"
+        ]
         return "\n\n".join(once(part for text in texts for part in re.split(r"\n\s*\n", text)))
     if site == "manual":
         return "\n".join(topics.values())
     folder = Path({"source": asyncio, "tables": encodings}[site].__path__[0])
     texts = [path.read_text(errors="replace") for path in sorted(folder.glob("*.py"))]
-    return "\n".join(texts if site == "source" else once(line for text in texts for line in text.splitlines()))
+    return "\n".join(
+        texts if site == "source" else once(line for text in texts for line in text.splitlines())
+    )
 
 
 class Text(NamedTuple):
@@ -84,11 +109,21 @@ class Transformer(nn.Module):
         for table in (self.symbols, self.places):
             nn.init.normal_(table.weight, std=0.1)
         layer = nn.TransformerEncoderLayer(
-            WIDTH, nhead=4, dim_feedforward=4 * WIDTH, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+            WIDTH,
+            nhead=4,
+            dim_feedforward=4 * WIDTH,
+            dropout=0.0,
+            activation="gelu",
+            batch_first=True,
+            norm_first=True,
         )
-        self.layers = nn.TransformerEncoder(layer, LAYERS, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
+        self.layers = nn.TransformerEncoder(
+            layer, LAYERS, nn.LayerNorm(WIDTH), enable_nested_tensor=False
+        )
         self.head = nn.Linear(WIDTH, SYMBOLS)
-        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(CONTEXT), persistent=False)
+        self.register_buffer(
+            "mask", nn.Transformer.generate_square_subsequent_mask(CONTEXT), persistent=False
+        )
 
     def forward(self, windows: Tensor) -> Tensor:
         """The loss: nats per character, a mean over all characters but the first of each window."""
@@ -111,9 +146,14 @@ class Trainer:
         name, values = peer.methods.split(selector)
         if name == "ddp":
             self.called = nn.parallel.DistributedDataParallel(self.model)
-            self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=values["alpha"], weight_decay=0)
+            self.optimizer = torch.optim.AdamW(
+                self.model.parameters(), lr=values["alpha"], weight_decay=0
+            )
         else:
-            ring, method = peer.Network(peer.topology.ring(self.world)), peer.methods.parse(selector)
+            ring, method = (
+                peer.Network(peer.topology.ring(self.world)),
+                peer.methods.parse(selector),
+            )
             self.optimizer = DecentralizedOptimizer(self.model, method, ring)
 
     def train(self) -> Iterable[dict[str, Any]]:
@@ -126,7 +166,9 @@ class Trainer:
         recorded = {round(k * steps / options.records) for k in range(1, options.records + 1)}
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: schedule(t / steps))
         yield self.record()
-        for windows in optimizer.together(loader) if isinstance(optimizer, DecentralizedOptimizer) else loader:
+        for windows in (
+            optimizer.together(loader) if isinstance(optimizer, DecentralizedOptimizer) else loader
+        ):
             optimizer.zero_grad()
             loss = self.called(windows)
             loss.backward()
@@ -176,7 +218,9 @@ def draw(table: pd.DataFrame) -> Figure:
         label = {"mean": "mean of all sites", "worst": "worst site"}[column]
         axes.set(xlabel="gradients a process", ylabel=f"bits per character, {label}")
         axes.grid(alpha=0.3)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
+    figure.legend(
+        *axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8
+    )
     return figure
 
 
@@ -185,24 +229,41 @@ def explain() -> None:
 
     ring = peer.Network(peer.topology.ring(len(SITES)))
     entries = sum(p.numel() for p in Transformer().parameters())
-    print(f"Start one process per site: torchrun --nproc-per-node {len(SITES)} examples/torch_text.py --out runs/text")
+    print(
+        f"Start one process per site: torchrun --nproc-per-node {len(SITES)} examples/torch_text.py --out runs/text"
+    )
     for site in SITES:
         print(f"  {site:<10}{' '.join(written(site)[50_000:50_200].split())[:90]}")
     print(f"{ring}; what a process sends in a step:")
     for selector in METHODS[:-1]:
         costs = Costs(
-            peer.methods.parse(selector), None, ring.degree[:1], message=lambda message: message.size(entries, 4)
+            peer.methods.parse(selector),
+            None,
+            ring.degree[:1],
+            message=lambda message: message.size(entries, 4),
         )
         print(f"  {selector:<50}{(costs.sent(2) - costs.sent(1)) / 1e6:.3f} MB")
-    print(f"  {METHODS[-1]:<50}{2 * (len(SITES) - 1) / len(SITES) * 4 * entries / 1e6:.3f} MB, if it is a ring")
+    print(
+        f"  {METHODS[-1]:<50}{2 * (len(SITES) - 1) / len(SITES) * 4 * entries / 1e6:.3f} MB, if it is a ring"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train with each method in turn; rank 0 prints the results."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("methods", nargs="*", default=METHODS, help="such as 'dsgd[alpha=0.1]' and 'ddp[alpha=0.01]'")
+    parser.add_argument(
+        "methods",
+        nargs="*",
+        default=METHODS,
+        help="such as 'dsgd[alpha=0.1]' and 'ddp[alpha=0.01]'",
+    )
     parser.add_argument("--out", type=Path, help="folder for text.csv and text.png")
-    parser.add_argument("--samples", type=int, default=4000, help="gradients of single windows that a process may take")
+    parser.add_argument(
+        "--samples",
+        type=int,
+        default=4000,
+        help="gradients of single windows that a process may take",
+    )
     parser.add_argument("--batch", type=int, default=8, help="windows of 64 characters")
     parser.add_argument("--records", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
@@ -217,7 +278,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for row in Trainer(selector, text, options).train():
             rows.append({"method": selector, **row})
             if dist.get_rank() == 0:
-                print("{method}: step {step}, {mean:.3f} bits, worst {worst:.3f}".format(**rows[-1]), flush=True)
+                print(
+                    "{method}: step {step}, {mean:.3f} bits, worst {worst:.3f}".format(**rows[-1]),
+                    flush=True,
+                )
     if dist.get_rank() == 0:
         table = pd.DataFrame(rows)
         last = table.groupby("method", sort=False).last()

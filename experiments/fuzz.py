@@ -30,12 +30,19 @@ def tried(name: str, content: bytes, counts: Counter[str]) -> None:
         counts[fuzzing.outcome(name, content)] += 1
     except Exception as error:
         counts["crashes"] += 1
-        print(f"crash of {name}: {type(error).__name__}: {str(error)[:200]}, input {content[:300]!r}", flush=True)
+        print(
+            f"crash of {name}: {type(error).__name__}: {str(error)[:200]}, input {content[:300]!r}",
+            flush=True,
+        )
 
 
 def show(name: str, counts: Counter[str]) -> None:
     """Print the counts of a parser."""
-    print(name, *(f"{what} {counts[what]:,}" for what in ("executions", "refused", "accepted", "crashes")), flush=True)
+    print(
+        name,
+        *(f"{what} {counts[what]:,}" for what in ("executions", "refused", "accepted", "crashes")),
+        flush=True,
+    )
 
 
 def seeded(name: str, seconds: float) -> None:
@@ -68,7 +75,11 @@ def guided(name: str, seconds: float) -> None:
         "tomllib",
     ):
         for value in vars(import_module(module)).values():
-            if callable(value) and getattr(value, "__module__", None) == module and hasattr(value, "__code__"):
+            if (
+                callable(value)
+                and getattr(value, "__module__", None) == module
+                and hasattr(value, "__code__")
+            ):
                 atheris.instrument_func(value)
     corpus = fuzzing.home() / "corpus"
     corpus.mkdir()

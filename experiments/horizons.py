@@ -28,7 +28,12 @@ def main() -> None:
             table = pd.read_csv(folder / line / "sweep.csv")
             for epochs, column in HORIZONS.items():
                 best = table.iloc[ranking(table[column], table["status"] == "done")[0]]
-                row = {"data": folder.name, "line": line, "configurations": len(table), "epochs": epochs}
+                row = {
+                    "data": folder.name,
+                    "line": line,
+                    "configurations": len(table),
+                    "epochs": epochs,
+                }
                 rows.append(row | {"loss": f"{best[column]:.6f}", "method": best["method"]})
     found = pd.DataFrame(rows)
     found.to_csv(Path(__file__).parents[1] / "docs" / "reproduction" / "horizons.csv", index=False)

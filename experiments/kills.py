@@ -46,7 +46,11 @@ def run_of(folder: Path) -> Any:
     """All of a run but its clock."""
     trace = Trace.load(folder)
     arrays = [trace.x, trace.x_tilde, *trace.state]
-    return trace.table.drop(columns="seconds").to_json(double_precision=15), [a.tobytes() for a in arrays], trace.status
+    return (
+        trace.table.drop(columns="seconds").to_json(double_precision=15),
+        [a.tobytes() for a in arrays],
+        trace.status,
+    )
 
 
 def runs_of(folder: Path) -> Any:
@@ -75,7 +79,9 @@ def commands(data: str | None, length: float) -> dict[str, Command]:
     name = "figure1" if length >= 1 else "figure2"  # the latter takes a third of the time
     figure = ["reproduce", name, "--data", data or "digits", "--scale", "tiny", "--quiet"]
     found = (
-        Command(["run", "gt-hsgd", *on, *steps(1_500_000), "--record", "4"], ["run", "--resume"], run_of),
+        Command(
+            ["run", "gt-hsgd", *on, *steps(1_500_000), "--record", "4"], ["run", "--resume"], run_of
+        ),
         Command(
             ["compare", "dsgd", "gt-hsgd", "--defaults", *on, *steps(400_000), "--record", "4"],
             ["compare", "--resume"],
@@ -83,7 +89,9 @@ def commands(data: str | None, length: float) -> dict[str, Command]:
         ),
         Command(["tune", "gt-dsgd", *longest, *on], None, table_of("sweep.csv")),
         Command(figure, None, table_of(f"{name}.csv")),
-        Command(["theory", "bound", *on, *steps(200_000), "--seeds", "2"], None, table_of("bound.csv")),
+        Command(
+            ["theory", "bound", *on, *steps(200_000), "--seeds", "2"], None, table_of("bound.csv")
+        ),
     )
     return dict(zip(NAMES, found, strict=True))
 
@@ -130,7 +138,9 @@ def torment(name: str, command: Command, kills: int, seed: int) -> tuple[int, in
     for _ in range(1 + measured):  # the first time its programs are compiled, so it takes longer
         shutil.rmtree(whole, ignore_errors=True)
         clock = time.monotonic()
-        assert attempt([*command.begin, "--out", str(whole)], None, rng) == 0, f"{name} fails by itself"
+        assert attempt([*command.begin, "--out", str(whole)], None, rng) == 0, (
+            f"{name} fails by itself"
+        )
         length = time.monotonic() - clock
     expected = read_in_child(command.result, whole)
     done, results, same, stray = 0, 0, 0, 0
@@ -143,7 +153,9 @@ def torment(name: str, command: Command, kills: int, seed: int) -> tuple[int, in
             clock = time.monotonic()
             code = attempt([*words, "--out", str(folder)], after, rng)
             if code == 0:
-                if not (again or measured):  # it ended before the signal, as its programs are compiled by now
+                if not (
+                    again or measured
+                ):  # it ended before the signal, as its programs are compiled by now
                     length = time.monotonic() - clock
                 break
             done += after is not None
@@ -154,7 +166,10 @@ def torment(name: str, command: Command, kills: int, seed: int) -> tuple[int, in
         results += 1
         same += code == 0 and read_in_child(command.result, folder) == expected
         stray += sum(1 for path in folder.rglob(".*") if path.name != ".peerdescent")
-        print(f"{name}: {done} kills, {same} of {results} as unbroken, {stray} stray files", flush=True)
+        print(
+            f"{name}: {done} kills, {same} of {results} as unbroken, {stray} stray files",
+            flush=True,
+        )
     shutil.rmtree(home)
     return done, results, same, stray
 
@@ -177,7 +192,9 @@ def read_in_child(result: Callable[[Path], Any], folder: Path) -> str:
 
 def main() -> None:
     """Torment the commands that are named."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("commands", nargs="+", choices=NAMES)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
@@ -186,7 +203,9 @@ def main() -> None:
     given = parser.parse_args()
     each = commands(given.data, given.length)
     rows = [(name, *torment(name, each[name], given.kills, given.seed)) for name in given.commands]
-    table = pd.DataFrame(rows, columns=["command", "kills", "results", "as unbroken", "stray files"])
+    table = pd.DataFrame(
+        rows, columns=["command", "kills", "results", "as unbroken", "stray files"]
+    )
     print(table.to_string(index=False))
     sys.exit(bool((table["results"] != table["as unbroken"]).any() or table["stray files"].any()))
 

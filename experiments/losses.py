@@ -41,7 +41,9 @@ ROWS, WIDTH, PACE, LIMIT = 400, 8, 0.004, 120.0
 RATE, LAST, FAR = 0.05, 0.005, 5000
 """The step size at the beginning and at the end, and more steps than `relay` needs."""
 KINDS = ("kill", "stop", "kill-back", "stop-back")
-METHODS = tuple(f"{name}alpha={RATE}]" for name in ("gt-dsgd[", "dsgd[", "gt-hsgd[beta=0.1,", "d2["))
+METHODS = tuple(
+    f"{name}alpha={RATE}]" for name in ("gt-dsgd[", "dsgd[", "gt-hsgd[beta=0.1,", "d2[")
+)
 FORKS = multiprocessing.get_context("forkserver")
 
 
@@ -55,7 +57,9 @@ def rows(rank: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def loss_of(model: nn.Module, world: int) -> float:
     """The loss on the rows of all nodes, also of those that are lost."""
-    return sum(nn.functional.mse_loss(model(x), y).item() for x, y in map(rows, range(world))) / world
+    return (
+        sum(nn.functional.mse_loss(model(x), y).item() for x, y in map(rows, range(world))) / world
+    )
 
 
 class Large(nn.Module):
@@ -81,7 +85,13 @@ def is_rate(rate: float, step: int, steps: int) -> bool:
 
 
 def train(
-    environment: dict[str, str], folder: Path, steps: int, method: str, graph: Any, patience: float, overlap: bool
+    environment: dict[str, str],
+    folder: Path,
+    steps: int,
+    method: str,
+    graph: Any,
+    patience: float,
+    overlap: bool,
 ) -> None:
     """What a process does: train on its own rows until so many steps have been made, and write what it saw.
 
@@ -90,12 +100,19 @@ def train(
     os.environ.update(environment)
     torch.set_num_threads(1)
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    logging.basicConfig(filename=folder / f"{rank}.log", format="%(message)s", level=logging.WARNING)
+    logging.basicConfig(
+        filename=folder / f"{rank}.log", format="%(message)s", level=logging.WARNING
+    )
     sys.stderr = (folder / f"{rank}.err").open("a")
     torch.manual_seed(0)
     model = (Large() if overlap else nn.Linear(WIDTH, 1)).double()
     optimizer = DecentralizedOptimizer(
-        model, peer.methods.parse(method), peer.Network(graph), on_loss="continue", patience=patience, overlap=overlap
+        model,
+        peer.methods.parse(method),
+        peer.Network(graph),
+        on_loss="continue",
+        patience=patience,
+        overlap=overlap,
     )
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, LAST)
     began, (inputs, targets) = optimizer.steps, rows(rank)
@@ -120,7 +137,13 @@ def train(
         write(folder / f"{rank}.step", str(optimizer.steps))
     model.load_state_dict(optimizer.average_parameters())
     steps = optimizer.steps
-    seen = {"loss": loss_of(model, world), "steps": steps, "began": began, "rate": rate, "streamed": streamed}
+    seen = {
+        "loss": loss_of(model, world),
+        "steps": steps,
+        "began": began,
+        "rate": rate,
+        "streamed": streamed,
+    }
     (folder / f"{rank}.json").write_text(json.dumps(seen))
 
 
@@ -139,7 +162,15 @@ def number(file: Path) -> int:
 class Case:
     """A training of several processes, of which one is struck."""
 
-    def __init__(self, world: int, method: str, graph: Any, steps: int, patience: float, overlap: bool = False) -> None:
+    def __init__(
+        self,
+        world: int,
+        method: str,
+        graph: Any,
+        steps: int,
+        patience: float,
+        overlap: bool = False,
+    ) -> None:
         self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
         self.world, self.folder = world, Path(tempfile.mkdtemp())
         self.given = steps, method, graph, patience, overlap
@@ -150,7 +181,11 @@ class Case:
         """Start a process, for the first time or again."""
         environment = {
             **{"RANK": str(rank), "WORLD_SIZE": str(self.world), "PEERDESCENT_TIMEOUT": "60"},
-            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"},
+            **{
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(self.store.port),
+                "TORCHELASTIC_USE_AGENT_STORE": "True",
+            },
         }
         process = FORKS.Process(target=train, args=(environment, self.folder, *self.given))
         process.start()
@@ -203,7 +238,10 @@ class Case:
             process.join(10)
         files = {rank: self.folder / f"{rank}.json" for rank in range(self.world)}
         seen = {rank: json.loads(file.read_text()) for rank, file in files.items() if file.exists()}
-        said = {rank: "".join(f.read_text() for f in sorted(self.folder.glob(f"{rank}.[el]*"))) for rank in files}
+        said = {
+            rank: "".join(f.read_text() for f in sorted(self.folder.glob(f"{rank}.[el]*")))
+            for rank in files
+        }
         return seen, said, hang
 
 
@@ -222,16 +260,25 @@ def relay(patience: float) -> tuple[bool, str, dict[int, str]]:
     case = Case(3, METHODS[0], peer.topology.complete(3), FAR, patience)
     case.relay()
     seen, said, hang = case.wait(None)
-    found = re.search(r"step (\d+): rank 0 leads in lr and all other numbers from now on: those of the last", said[0])
+    found = re.search(
+        r"step (\d+): rank 0 leads in lr and all other numbers from now on: those of the last",
+        said[0],
+    )
     step, rates = int(found[1]) if found else 0, {each["rate"] for each in seen.values()}
     # The leader may have been lost before or after it gave the numbers of that step.
     kept = len(rates) == 1 and any(is_rate(*rates, at, FAR) for at in (step - 1, step))  # type: ignore[call-arg]
     ends = {each["steps"] for each in seen.values()}
     text = f"3 of 3, one after the other, {hang} hang, {len(seen)} ended, at {ends}; rank 0 leads since {step}: {kept}"
-    return kept and hang == 0 and len(seen) == 3 and len(ends) == 1, f"relay: {METHODS[0]}, {text}", said
+    return (
+        kept and hang == 0 and len(seen) == 3 and len(ends) == 1,
+        f"relay: {METHODS[0]}, {text}",
+        said,
+    )
 
 
-def one(number_: int, kind: str, known: dict[Any, float], options: Any) -> tuple[bool, str, dict[int, str]]:
+def one(
+    number_: int, kind: str, known: dict[Any, float], options: Any
+) -> tuple[bool, str, dict[int, str]]:
     """A case: whether it ended as it should, what to print, and the logs."""
     world, method, overlap = 4 + number_ % 5, METHODS[number_ % len(METHODS)], options.overlap
     apart, back = kind == "apart", kind.endswith("-back")
@@ -243,7 +290,9 @@ def one(number_: int, kind: str, known: dict[Any, float], options: Any) -> tuple
     if not apart and (world, method) not in known:
         known[world, method] = unbroken(world, method, graph, options.steps, overlap)
     case = Case(world, method, graph, steps, options.patience, overlap)
-    longer = 3 + 3 * random.random() if kind == "stop-back" else 2 * random.random()  # who is stopped is missed
+    longer = (
+        3 + 3 * random.random() if kind == "stop-back" else 2 * random.random()
+    )  # who is stopped is missed
     case.strike("kill" if apart else kind, victim, step, away=options.patience * longer)
     case.end(steps, victim if back else None)
     seen, said, hang = case.wait(None if back else victim)
@@ -252,16 +301,25 @@ def one(number_: int, kind: str, known: dict[Any, float], options: Any) -> tuple
     if apart:
         good = not seen and all("no link joins" in said[rank] for rank in others)
         return good, f"{who}; all others say why they end: {good}", said
-    ratio = max((each["loss"] for each in seen.values()), default=float("nan")) / known[world, method]
+    ratio = (
+        max((each["loss"] for each in seen.values()), default=float("nan")) / known[world, method]
+    )
     left = all(f"rank {victim} left" in said[rank] for rank in others)
     came = not back or all(f"rank {victim} came" in said[rank] for rank in others)
     here = len(seen) == world - (not back)
     same = all(is_rate(each["rate"], steps - 1, steps) for each in seen.values())
     sent = [each["streamed"] for each in seen.values()]
-    good = hang == 0 and here and 0.9 < ratio < 1.05 and left and came and same and (not overlap or all(sent))
-    text = (
-        f"loss {ratio:.3f} of the unbroken one, {hang} hang, {len(seen)} ended, all with its step size: {same}, logs "
+    good = (
+        hang == 0
+        and here
+        and 0.9 < ratio < 1.05
+        and left
+        and came
+        and same
+        and (not overlap or all(sent))
     )
+    text = f"loss {ratio:.3f} of the unbroken one, {hang} hang, {len(seen)} ended, "
+    text += f"all with its step size: {same}, logs "
     text += f"name who left: {left}{f', who came: {came}' if back else ''}"
     text += f"; {', '.join(map(str, sent))} steps sent during the backward pass" if overlap else ""
     return good, f"{who}; {text}", said
@@ -269,22 +327,36 @@ def one(number_: int, kind: str, known: dict[Any, float], options: Any) -> tuple
 
 def main() -> int:
     """Run the cases; the exit status is 1 if one of them did not end as it should."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", nargs="*", default=KINDS, help=f"of {', '.join(KINDS)}, apart, relay")
-    parser.add_argument("--cases", type=int, default=0, help="how many; by default one of each kind")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "kinds", nargs="*", default=KINDS, help=f"of {', '.join(KINDS)}, apart, relay"
+    )
+    parser.add_argument(
+        "--cases", type=int, default=0, help="how many; by default one of each kind"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--patience", type=float, default=1.5)
-    parser.add_argument("--overlap", action="store_true", help="send during the backward pass; for one-point methods")
+    parser.add_argument(
+        "--overlap",
+        action="store_true",
+        help="send during the backward pass; for one-point methods",
+    )
     options = parser.parse_args()
     # The first optimizer of a process imports the last of them.
-    FORKS.set_forkserver_preload(["peerdescent.torch.optimizer", "peerdescent.cli.main", "torch._dynamo"])
+    FORKS.set_forkserver_preload(
+        ["peerdescent.torch.optimizer", "peerdescent.cli.main", "torch._dynamo"]
+    )
     random.seed(options.seed)
     known: dict[Any, float] = {}
     failed = 0
     for number_ in range(options.cases or len(options.kinds)):
         kind = options.kinds[number_ % len(options.kinds)]
-        good, text, said = relay(options.patience) if kind == "relay" else one(number_, kind, known, options)
+        good, text, said = (
+            relay(options.patience) if kind == "relay" else one(number_, kind, known, options)
+        )
         print(text, flush=True)
         if not good:
             failed += 1

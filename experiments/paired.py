@@ -33,9 +33,16 @@ def main() -> None:
     for graph in paper.LAMBDAS:
         network = peer.Network(peer.topology.build(graph, paper.NODES))
         traces = [
-            peer.run(parse(selector), problem, network, epochs=EPOCHS[-1], seed=seed, record=record) for seed in SEEDS
+            peer.run(parse(selector), problem, network, epochs=EPOCHS[-1], seed=seed, record=record)
+            for seed in SEEDS
         ]
-        at = [[trace.table["loss"].iloc[(trace.table["epoch"] - e).abs().argmin()] for trace in traces] for e in EPOCHS]
+        at = [
+            [
+                trace.table["loss"].iloc[(trace.table["epoch"] - e).abs().argmin()]
+                for trace in traces
+            ]
+            for e in EPOCHS
+        ]
         losses[graph] = np.array(at)
         print(graph, losses[graph].mean(axis=1).round(6).tolist(), flush=True)
     rows = []
@@ -43,10 +50,19 @@ def main() -> None:
         for k, epoch in enumerate(EPOCHS):
             away = losses[graph][k] - losses["complete"][k]
             p = ttest_rel(losses[graph][k], losses["complete"][k]).pvalue
-            row = {"topology": graph, "epoch": epoch, "difference": away.mean(), "deviation": away.std(ddof=1), "p": p}
+            row = {
+                "topology": graph,
+                "epoch": epoch,
+                "difference": away.mean(),
+                "deviation": away.std(ddof=1),
+                "p": p,
+            }
             rows.append(row)
     table = pd.DataFrame(rows)
-    table.to_csv(Path(__file__).parents[1] / "docs" / "reproduction" / f"figure2-{name}-paired.csv", index=False)
+    table.to_csv(
+        Path(__file__).parents[1] / "docs" / "reproduction" / f"figure2-{name}-paired.csv",
+        index=False,
+    )
     print(table.to_string(index=False))
 
 

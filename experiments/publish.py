@@ -21,7 +21,10 @@ DOCS = Path(__file__).parent.parent / "docs" / "reproduction"
 def markdown(table: pd.DataFrame) -> str:
     """A table with one row per method: mean and deviation of the loss; the smallest mean of a column is bold."""
     epochs = [name.removeprefix("loss@") for name in table.columns if name.startswith("loss@")]
-    lines = ["| | " + " | ".join(f"{epoch} epochs" for epoch in epochs) + " |", "| --- |" + " --- |" * len(epochs)]
+    lines = [
+        "| | " + " | ".join(f"{epoch} epochs" for epoch in epochs) + " |",
+        "| --- |" + " --- |" * len(epochs),
+    ]
     for row in table.to_dict("records"):
         cells = []
         for epoch in epochs:
@@ -41,7 +44,11 @@ def main() -> None:
     DOCS.mkdir(exist_ok=True)
     for folder in map(Path, sys.argv[1:]):
         [source] = folder.glob("*.csv")
-        name = folder.name if folder.name.startswith(source.stem) else f"{folder.parent.name}-{folder.name}"
+        name = (
+            folder.name
+            if folder.name.startswith(source.stem)
+            else f"{folder.parent.name}-{folder.name}"
+        )
         shutil.copy(source, DOCS / f"{name}.csv")
         shutil.copy(folder / f"{source.stem}.png", DOCS / f"{name}.png")
         (DOCS / f"{name}.md").write_text(markdown(pd.read_csv(source)), encoding="utf-8")

@@ -22,14 +22,23 @@ from peerdescent.studies import gradients
 
 def main() -> None:
     """Read the flags, measure, and print the slopes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--spread", type=float, default=0.0, help="how far apart the nodes' planted coefficients are")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--spread",
+        type=float,
+        default=0.0,
+        help="how far apart the nodes' planted coefficients are",
+    )
     parser.add_argument("--scale", default="full", help=", ".join(gradients.SCALES))
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--out", required=True, help="folder")
     given = parser.parse_args()
     with ProcessPoolExecutor(given.processes, multiprocessing.get_context("spawn")) as pool:
-        found = gradients.speedup(given.scale, given.out, spread=given.spread, each=pool.map, note=print)
+        found = gradients.speedup(
+            given.scale, given.out, spread=given.spread, each=pool.map, note=print
+        )
     assert found.slopes is not None
     print(found.slopes.to_string(index=False))
 

@@ -27,7 +27,9 @@ def restore_signals() -> None:
     """
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
+            signal.signal(
+                number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL
+            )
 
 
 @contextmanager
@@ -43,14 +45,18 @@ def spawn(command: Sequence[Any], **options: Any) -> Iterator[subprocess.Popen[s
         process.communicate(timeout=10)
 
 
-def run(command: Sequence[Any], limit: float = 60.0, **options: Any) -> subprocess.CompletedProcess[str]:
+def run(
+    command: Sequence[Any], limit: float = 60.0, **options: Any
+) -> subprocess.CompletedProcess[str]:
     """Run a process to its end, for `limit` seconds at most."""
     with spawn(command, **options) as process:
         out, err = process.communicate(timeout=limit)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def python(*arguments: Any, limit: float = 60.0, **options: Any) -> subprocess.CompletedProcess[str]:
+def python(
+    *arguments: Any, limit: float = 60.0, **options: Any
+) -> subprocess.CompletedProcess[str]:
     """Run Python with these arguments to its end."""
     return run([sys.executable, *arguments], limit, **options)
 

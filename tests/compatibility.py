@@ -40,7 +40,11 @@ def found(library: str) -> str:
 def device() -> str:
     """The kind of device that JAX computes on."""
     asked = [sys.executable, "-c", "import jax; print(jax.devices()[0].device_kind)"]
-    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split("\n")[0].strip()
+    return (
+        subprocess.run(asked, check=True, capture_output=True, text=True)
+        .stdout.split("\n")[0]
+        .strip()
+    )
 
 
 def reason(case: ElementTree.Element) -> str | None:
@@ -49,14 +53,21 @@ def reason(case: ElementTree.Element) -> str | None:
     if skipped is not None:
         return skipped.get("message", "skipped")
     text = "" if error is None else f"{error.get('message')} {error.text}"
-    missing = text.rpartition("ModuleNotFoundError: No module named ")[2].split("\n")[0] if "ModuleNot" in text else ""
+    missing = (
+        text.rpartition("ModuleNotFoundError: No module named ")[2].split("\n")[0]
+        if "ModuleNot" in text
+        else ""
+    )
     return f"no module {missing}" if missing else None
 
 
 def counted(report: Path) -> tuple[int, int, Counter[str]]:
     """How many tests passed and failed, and how many were not run, by reason."""
     passed, failed, unrun = 0, 0, Counter[str]()
-    cases = {(case.get("classname"), case.get("name")): case for case in ElementTree.parse(report).iter("testcase")}
+    cases = {
+        (case.get("classname"), case.get("name")): case
+        for case in ElementTree.parse(report).iter("testcase")
+    }
     for case in cases.values():  # a file that cannot be read is there twice
         why = reason(case)
         if why:
@@ -74,7 +85,10 @@ def noted(page: str, row: str) -> str:
     if HEAD not in lines:
         lines += [HEAD, RULE]
     start = lines.index(HEAD) + 2
-    end = next((place for place in range(start, len(lines)) if not lines[place].startswith("|")), len(lines))
+    end = next(
+        (place for place in range(start, len(lines)) if not lines[place].startswith("|")),
+        len(lines),
+    )
     key = row.split(" | ")[:-3]
     rows = [each for each in lines[start:end] if each.split(" | ")[:-3] != key]
     return "\n".join([*lines[:start], *sorted([*rows, row]), *lines[end:]]) + "\n"
@@ -83,17 +97,32 @@ def noted(page: str, row: str) -> str:
 def main() -> int:
     """Run the tests and note them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("tests", nargs="*", default=["tests", "src"], help="files or folders; all, if none are given")
+    parser.add_argument(
+        "tests",
+        nargs="*",
+        default=["tests", "src"],
+        help="files or folders; all, if none are given",
+    )
     parser.add_argument("--out", type=Path, default=PAGE, help="the page whose table gets the row")
     parser.add_argument("-n", dest="workers", help="so many processes, by pytest-xdist")
     asked = parser.parse_args()
     missing = [name for module, name in NEEDED.items() if find_spec(module) is None]
     if missing:
-        print(f"missing: {', '.join(missing)}; install them, or put them on PYTHONPATH", file=sys.stderr)
+        print(
+            f"missing: {', '.join(missing)}; install them, or put them on PYTHONPATH",
+            file=sys.stderr,
+        )
         return 2
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "--continue-on-collection-errors", f"--junitxml={report}"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--continue-on-collection-errors",
+            f"--junitxml={report}",
+        ]
         command += ["-n", asked.workers, "--dist", "loadfile"] if asked.workers else []
         status = subprocess.run([*command, *asked.tests], cwd=ROOT).returncode
         passed, failed, unrun = counted(report)

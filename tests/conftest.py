@@ -50,7 +50,10 @@ NAMED_QUICKLY = ("engines", "methods", "processes", "runs", "sweeps")
 This takes 1 to 4 s for each network with faults or a random graph, which would be most of the time there. Tests in
 `networks` are about it, and the others show it."""
 QUICK_FLAGS = "--xla_cpu_parallel_codegen_split_count=1"
-if jax.__version_info__ < (0, 11):  # later versions have no older code generator, and end at a flag they do not know
+if jax.__version_info__ < (
+    0,
+    11,
+):  # later versions have no older code generator, and end at a flag they do not know
     QUICK_FLAGS += " --xla_cpu_use_fusion_emitters=false"
 """XLA's older code generator, in one thread. It takes two thirds of the time, which most tests spend compiling.
 
@@ -64,10 +67,16 @@ def pytest_configure(config):
     """Children import this checkout, and all processes of a session share one new cache of data and programs."""
     for kind in KINDS:
         config.addinivalue_line("markers", f"{kind}: the tests in tests/{kind}, which take long")
-    config.addinivalue_line("markers", "long: only in `make test-long`; what it shows, a shorter test shows in part")
+    config.addinivalue_line(
+        "markers", "long: only in `make test-long`; what it shows, a shorter test shows in part"
+    )
     if hasattr(config, "workerinput"):
         return  # a worker of pytest-xdist inherits what its parent has set
-    paths = [str(children.SOURCE), str(children.TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [
+        str(children.SOURCE),
+        str(children.TESTS),
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     folder = tempfile.TemporaryDirectory(prefix="peerdescent-tests-", ignore_cleanup_errors=True)
     config.add_cleanup(folder.cleanup)
@@ -91,7 +100,9 @@ def pytest_collection_modifyitems(config, items):
         for kind in KINDS:
             if children.TESTS / kind in item.path.parents:
                 item.add_marker(kind)
-    items.sort(key=lambda item: (not any(map(item.get_closest_marker, KINDS)), not is_optimised(item)))
+    items.sort(
+        key=lambda item: (not any(map(item.get_closest_marker, KINDS)), not is_optimised(item))
+    )
 
 
 def pytest_collection_finish():
@@ -104,7 +115,9 @@ def pytest_collection_finish():
 
 def is_optimised(place) -> bool:
     """Whether the programs of a test, or of the file of a request, are compiled with all optimisations."""
-    declared = getattr(getattr(place, "module", None), "OPTIMISED", False)  # a doctest has no module
+    declared = getattr(
+        getattr(place, "module", None), "OPTIMISED", False
+    )  # a doctest has no module
     return PROFILE != "fixed" or place.path.parent.name in OPTIMISED or declared
 
 
@@ -139,7 +152,9 @@ def drop_programs():
     """Free the memory of compiled programs, which are what grows."""
     jax.clear_caches()
     gc.collect()
-    with suppress(OSError, AttributeError):  # glibc keeps what was freed; other libraries have no such function
+    with suppress(
+        OSError, AttributeError
+    ):  # glibc keeps what was freed; other libraries have no such function
         ctypes.CDLL(None).malloc_trim(0)
     _programs_since["bytes"] = memory("VmRSS")
 

@@ -23,8 +23,32 @@ from peerdescent import experiment, methods
 from peerdescent.datasets import formats
 from peerdescent.runs import Trace
 
-TOKENS = [b"", b"\0", b"\n", b",", b":", b"[", b"]", b"=", b"*", b'"', b"-", b"nan", b"1e999", b"\xff\xfe", b"9" * 30]
-TOKENS += [b"\x00\x00\x08\x03", b"PK\x01\x02", b"0,1,2\n", b"1 1:1\n", b"a,b,y\n", b"nodes = 3\n", b"alpha=0.5"]
+TOKENS = [
+    b"",
+    b"\0",
+    b"\n",
+    b",",
+    b":",
+    b"[",
+    b"]",
+    b"=",
+    b"*",
+    b'"',
+    b"-",
+    b"nan",
+    b"1e999",
+    b"\xff\xfe",
+    b"9" * 30,
+]
+TOKENS += [
+    b"\x00\x00\x08\x03",
+    b"PK\x01\x02",
+    b"0,1,2\n",
+    b"1 1:1\n",
+    b"a,b,y\n",
+    b"nodes = 3\n",
+    b"alpha=0.5",
+]
 
 
 _HOME = tempfile.mkdtemp(prefix="peerdescent-fuzz-")
@@ -43,13 +67,20 @@ def _load(name: str, **options: Any) -> Callable[[bytes], None]:
     def target(content: bytes) -> None:
         path = home() / name
         path.write_bytes(content)
-        before, os.environ["PEERDESCENT_CACHE"] = os.environ.get("PEERDESCENT_CACHE"), str(home() / "cache")
+        before, os.environ["PEERDESCENT_CACHE"] = (
+            os.environ.get("PEERDESCENT_CACHE"),
+            str(home() / "cache"),
+        )
         try:
             data = peer.datasets.load(path, **({"labels": "classes"} | options))
         finally:
-            os.environ.pop("PEERDESCENT_CACHE") if before is None else os.environ.update(PEERDESCENT_CACHE=before)
+            os.environ.pop("PEERDESCENT_CACHE") if before is None else os.environ.update(
+                PEERDESCENT_CACHE=before
+            )
         assert len(data) > 0
-        assert np.isfinite(data.features if isinstance(data.features, np.ndarray) else data.features.data).all()
+        assert np.isfinite(
+            data.features if isinstance(data.features, np.ndarray) else data.features.data
+        ).all()
 
     return target
 
@@ -65,7 +96,9 @@ def _idx(content: bytes) -> None:
 def _toml(content: bytes) -> None:
     path = home() / "some.toml"
     path.write_bytes(content)
-    experiment.settle({k: v for k, v in experiment.read(path, "methods").items() if k != "methods"}, {})
+    experiment.settle(
+        {k: v for k, v in experiment.read(path, "methods").items() if k != "methods"}, {}
+    )
 
 
 def _selector(content: bytes) -> None:
@@ -76,7 +109,9 @@ def _selector(content: bytes) -> None:
 def _run() -> tuple[Path, pd.DataFrame]:
     """A run folder, and its records."""
     problem = peer.problems.quadratic(np.stack([np.eye(2)] * 2))
-    trace = peer.run(peer.methods.dsgd(), problem, peer.Network(peer.topology.ring(2)), steps=4, record=2)
+    trace = peer.run(
+        peer.methods.dsgd(), problem, peer.Network(peer.topology.ring(2)), steps=4, record=2
+    )
     return trace.save(home() / "run"), trace.table
 
 
@@ -105,18 +140,30 @@ def _checkpoints() -> list[bytes]:
 
 TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]]]] = {
     "LIBSVM": (_load("some.svm"), lambda: [b"1 1:0.5 3:2\n-1 2:1e-3\n", b"0 0:1 # note\n1 4:1\n"]),
-    "CSV": (_load("some.csv"), lambda: [b"a,b,y\n1,2.5,0\n3,4,1\n", b"1,2,cat\n3,,dog\n", b'"a","y"\n1,0\n2,1\n']),
+    "CSV": (
+        _load("some.csv"),
+        lambda: [b"a,b,y\n1,2.5,0\n3,4,1\n", b"1,2,cat\n3,,dog\n", b'"a","y"\n1,0\n2,1\n'],
+    ),
     "table": (
         _load("table.csv", labels=None, target="y", groups="g", index=0),
-        lambda: [b"i,g,city,x,y\na,1,Ulm,2.5,no\nb,2,Bern,,yes\n", b"i,g,x,y\n1,a,True,0.5\n2,b,False,7\n3,b,True,8\n"],
+        lambda: [
+            b"i,g,city,x,y\na,1,Ulm,2.5,no\nb,2,Bern,,yes\n",
+            b"i,g,x,y\n1,a,True,0.5\n2,b,False,7\n3,b,True,8\n",
+        ],
     ),
     "NPZ": (_load("some.npz"), lambda: [_npz()]),
     "IDX": (_idx, lambda: [b"\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02\x01\x02\x03\x04"]),
     "TOML": (
         _toml,
-        lambda: [b'data = "digits"\nnodes = 8\nepochs = 5.0\n', b'methods = ["dsgd"]\npositive = [1, 3]\n'],
+        lambda: [
+            b'data = "digits"\nnodes = 8\nepochs = 5.0\n',
+            b'methods = ["dsgd"]\npositive = [1, 3]\n',
+        ],
     ),
-    "selector": (_selector, lambda: [b"gt-hsgd[alpha=0.5,beta=0.01]", b"hybrid*exact-diffusion[alpha=0.5]", b"d2"]),
+    "selector": (
+        _selector,
+        lambda: [b"gt-hsgd[alpha=0.5,beta=0.01]", b"hybrid*exact-diffusion[alpha=0.5]", b"d2"],
+    ),
     "run folder": (_folder, _checkpoints),
 }
 """For each parser: what it does with bytes, and valid inputs. A target raises AssertionError for a wrong result."""

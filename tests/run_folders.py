@@ -19,12 +19,32 @@ RING = str(Network(topology.ring(6)))
 
 
 def trace(
-    method="dsgd[batch=1,alpha=0.5,atc=False]", *, losses=None, seed=0, status=Status.done, message="", **changes
+    method="dsgd[batch=1,alpha=0.5,atc=False]",
+    *,
+    losses=None,
+    seed=0,
+    status=Status.done,
+    message="",
+    **changes,
 ):
-    losses = 0.3 + np.exp(-np.arange(21) / 5) + 0.01 * seed if losses is None else np.asarray(losses, float)
+    losses = (
+        0.3 + np.exp(-np.arange(21) / 5) + 0.01 * seed
+        if losses is None
+        else np.asarray(losses, float)
+    )
     steps = np.arange(len(losses))
-    table = {"step": 10 * steps, "epoch": steps / 4, "loss": losses, "grad_norm": losses**2, "stationarity": losses}
-    table |= {"consensus": np.where(steps > 0, 1e-3 / (1 + steps), 0), "tracking": 0.0, "gradients": 10 * steps}
+    table = {
+        "step": 10 * steps,
+        "epoch": steps / 4,
+        "loss": losses,
+        "grad_norm": losses**2,
+        "stationarity": losses,
+    }
+    table |= {
+        "consensus": np.where(steps > 0, 1e-3 / (1 + steps), 0),
+        "tracking": 0.0,
+        "gradients": 10 * steps,
+    }
     table |= {"rounds": 20 * steps, "bytes": 1e5 * steps, "seconds": (1 + 0.1 * seed) * steps}
     identity = Identity(method, "logistic(digits)", RING, 6, 2, seed, 32, "stacked", "00000000")
     identity = dataclasses.replace(identity, **changes)
@@ -33,7 +53,9 @@ def trace(
 
 def save_sweep(folder, table, method="gt-hsgd", **about):
     folder.mkdir(parents=True)
-    table.assign(precision="float32", method=f"{method}[]").to_csv(folder / "sweep.csv", index=False)
+    table.assign(precision="float32", method=f"{method}[]").to_csv(
+        folder / "sweep.csv", index=False
+    )
     about = {"method": method, "problem": "logistic(digits)", "budget": "30 epochs", **about}
     (folder / "sweep.json").write_text(json.dumps(about))
 
@@ -63,13 +85,18 @@ def contents(path):
     def refuse(name):
         raise AssertionError(f"{name} is not JSON")
 
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(encoding="utf-8"))
+    found = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>',
+        path.read_text(encoding="utf-8"),
+    )
     return json.loads(found[1], parse_constant=refuse)
 
 
 def words(path):
     """The text of a page without its scripts and tags."""
-    text = re.sub(r"<(script|style)\b.*?</\1>|<wbr>", "", path.read_text(encoding="utf-8"), flags=re.S)
+    text = re.sub(
+        r"<(script|style)\b.*?</\1>|<wbr>", "", path.read_text(encoding="utf-8"), flags=re.S
+    )
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", text)))
 
 
@@ -77,12 +104,23 @@ def fill(folder):
     """Fill a folder with all that a page may show: several seeds, one seed, a diverged run, a sweep, an optimum."""
     for seed in range(3):
         fast = 0.3 + np.exp(-np.arange(21) / 2) * (1 + 0.2 * seed)
-        trace("gt-hsgd[beta=0.01,alpha=0.5]", losses=fast, seed=seed).save(folder / "runs" / "GT-HSGD" / f"seed-{seed}")
+        trace("gt-hsgd[beta=0.01,alpha=0.5]", losses=fast, seed=seed).save(
+            folder / "runs" / "GT-HSGD" / f"seed-{seed}"
+        )
         trace(seed=seed).save(folder / "runs" / "DSGD" / f"seed-{seed}")
     trace("d2[batch=1,alpha=0.5]").save(folder / "d2")
-    gone = trace("d-get[alpha=9]", losses=[1.3, 50, 4e5, np.inf], status=Status.diverged, message="loss inf at step 30")
+    gone = trace(
+        "d-get[alpha=9]",
+        losses=[1.3, 50, 4e5, np.inf],
+        status=Status.diverged,
+        message="loss inf at step 30",
+    )
     gone.save(folder / "d-get")
     (folder / "optimum.json").write_text('{"value": 0.25}')
-    config.write(folder / "config.toml", config.Options(topology="ring", nodes=6), methods=["gt-hsgd", "dsgd"])
+    config.write(
+        folder / "config.toml",
+        config.Options(topology="ring", nodes=6),
+        methods=["gt-hsgd", "dsgd"],
+    )
     save_sweep(folder / "tuning" / "gt-hsgd", small_sweep())
     return folder

@@ -39,7 +39,9 @@ def alike(stored, found, rtol=0.02):
     """Whether texts are the same but for the last digits of numbers, which differ between processors."""
     if NUMBER.sub("#", stored) != NUMBER.sub("#", found):
         return False
-    left, right = ([float(n.replace(",", "")) for n in NUMBER.findall(text)] for text in (stored, found))
+    left, right = (
+        [float(n.replace(",", "")) for n in NUMBER.findall(text)] for text in (stored, found)
+    )
     return bool(np.allclose(left, right, rtol=rtol, atol=1e-6))
 
 
@@ -51,7 +53,9 @@ def small_logistic(nodes: int = 6, samples: int = 11, features: int = 5, **optio
 def small_quadratic(nodes: int = 6, p: int = 5, seed: int = 0, noise: float = 0.3):
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(nodes, p, p))
-    return peer.problems.quadratic((root + root.transpose(0, 2, 1)) / 8 + np.eye(p), rng.normal(size=(nodes, p)), noise)
+    return peer.problems.quadratic(
+        (root + root.transpose(0, 2, 1)) / 8 + np.eye(p), rng.normal(size=(nodes, p)), noise
+    )
 
 
 def small_streaming(nodes: int = 6):
@@ -67,7 +71,9 @@ def _mlp(params, batch):
 def small_loss(nodes: int = 6):
     rng = np.random.default_rng(5)
     params = {"in": rng.normal(size=(4, 3)) / 2, "bias": np.zeros(3), "out": rng.normal(size=3)}
-    return peer.problems.loss(_mlp, params, peer.datasets.synthetic(nodes * 9, 4, seed=4).partition(nodes))
+    return peer.problems.loss(
+        _mlp, params, peer.datasets.synthetic(nodes * 9, 4, seed=4).partition(nodes)
+    )
 
 
 PROBLEMS = {
@@ -116,7 +122,9 @@ def drawn(seed: int, nodes: int, samples: int, batch: int, steps: int) -> np.nda
     """The rows that the package draws in iterations 0, ..., steps - 1, of as many samples a node (steps, n, batch)."""
 
     def draw(seed, t):
-        return jax.vmap(lambda key: below(key, jnp.asarray(samples), batch))(node_keys(seed, jnp.arange(nodes), t))
+        return jax.vmap(lambda key: below(key, jnp.asarray(samples), batch))(
+            node_keys(seed, jnp.arange(nodes), t)
+        )
 
     return np.asarray(jax.jit(jax.vmap(draw, (None, 0)))(jnp.uint32(seed), jnp.arange(steps)))
 
@@ -126,7 +134,9 @@ def coins(seed: int, probability: float, steps: int) -> np.ndarray:
     return coin(np, seed, np.arange(steps), 0, probability)
 
 
-def states(method, problem, network, steps: int, *, seed: int = 0, x0=None, engine: str = "stacked") -> Iterator:
+def states(
+    method, problem, network, steps: int, *, seed: int = 0, x0=None, engine: str = "stacked"
+) -> Iterator:
     """The states after iterations 0, 1, ..., steps - 1, as NumPy float64 (they hold x_1, x_2, ..., x_steps)."""
     x0 = np.zeros((problem.nodes, problem.dimension)) if x0 is None else x0
     with jax.enable_x64(True):
@@ -162,7 +172,9 @@ def assert_close(actual, expected, relative: float = 1e-12) -> None:
     actual, expected = np.asarray(actual), np.asarray(expected)
     assert actual.shape == expected.shape
     scale = max(np.abs(expected).max(), 1e-300)
-    assert np.abs(actual - expected).max() <= relative * scale, np.abs(actual - expected).max() / scale
+    assert np.abs(actual - expected).max() <= relative * scale, (
+        np.abs(actual - expected).max() / scale
+    )
 
 
 @contextmanager

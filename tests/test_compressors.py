@@ -10,12 +10,30 @@ import numpy as np
 import pytest
 
 import peerdescent as peer
-from peerdescent.compressors import COMPRESSORS, Compressor, identity, parse, quantize, random_k, sign, top_k
+from peerdescent.compressors import (
+    COMPRESSORS,
+    Compressor,
+    identity,
+    parse,
+    quantize,
+    random_k,
+    sign,
+    top_k,
+)
 from peerdescent.engines.fleet import Fleet, Member
 from peerdescent.threefry import COMPRESSION, source
 from small import assert_close, coins, compiled, small_logistic, some
 
-EVERY = [top_k(0.1), top_k(1.0), random_k(0.3), sign(), quantize(2), quantize(4), quantize(9), identity()]
+EVERY = [
+    top_k(0.1),
+    top_k(1.0),
+    random_k(0.3),
+    sign(),
+    quantize(2),
+    quantize(4),
+    quantize(9),
+    identity(),
+]
 NODES, P = 5, 37
 
 
@@ -34,13 +52,18 @@ def vectors(dtype="float64"):
 def test_it_contracts(operator):
     """E||C(x) - x||^2 < ||x||^2, measured over draws."""
     x = vectors()[2:]
-    apart = [np.sum((operator.apply(x, draws(np, seed, nodes=3)) - x) ** 2, axis=1) for seed in range(400)]
+    apart = [
+        np.sum((operator.apply(x, draws(np, seed, nodes=3)) - x) ** 2, axis=1)
+        for seed in range(400)
+    ]
     ratio = np.mean(apart, axis=0) / np.sum(x**2, axis=1)
     assert (ratio < 1).all()
     if isinstance(operator, random_k):
         assert ratio == pytest.approx(1 - operator.kept(P) / P, abs=0.06)
     if isinstance(operator, quantize):  # it is the unbiased rounding, divided
-        mean = np.mean([operator.apply(x, draws(np, seed, nodes=3)) for seed in range(4000)], axis=0)
+        mean = np.mean(
+            [operator.apply(x, draws(np, seed, nodes=3)) for seed in range(4000)], axis=0
+        )
         assert mean * operator.shrink(P) == pytest.approx(x, abs=0.15 * np.abs(x).max())
 
 
@@ -63,7 +86,9 @@ def test_the_message_is_exact_and_as_long_as_it_says(operator, dtype):
 def test_jax_computes_the_same_with_configurations_between(operator):
     x = vectors()
     with jax.enable_x64(True):
-        found = jax.jit(lambda x: operator.apply(x, draws(jnp, 3, 7)))(jnp.stack([x, 2 * x], axis=1))
+        found = jax.jit(lambda x: operator.apply(x, draws(jnp, 3, 7)))(
+            jnp.stack([x, 2 * x], axis=1)
+        )
     assert_close(found[:, 0], operator.apply(x, draws(np, 3, 7)))
     assert_close(found[:, 1], operator.apply(2 * x, draws(np, 3, 7)))
 
@@ -80,7 +105,9 @@ def test_sizes():
 def test_top_k_prefers_the_lower_index():
     x = np.array([[1.0, -2.0, 2.0, 2.0, 0.5]])
     for xp in (np, jnp):
-        assert np.asarray(top_k(0.4).apply(xp.asarray(x), draws(xp, 0, nodes=1))).tolist() == [[0, -2, 2, 0, 0]]
+        assert np.asarray(top_k(0.4).apply(xp.asarray(x), draws(xp, 0, nodes=1))).tolist() == [
+            [0, -2, 2, 0, 0]
+        ]
 
 
 def test_random_choices_differ_between_nodes_and_iterations():
@@ -133,22 +160,29 @@ def test_a_compressor_of_ones_own():
     problem, ring = compiled(small_logistic()), peer.Network(peer.topology.ring(6))
     method = peer.methods.choco_sgd(gamma=0.8, compressor=half(), batch=2)
     fast, slow = (
-        peer.run(method, problem, ring, steps=30, precision=64, record=1, engine=e) for e in ("stacked", "debug")
+        peer.run(method, problem, ring, steps=30, precision=64, record=1, engine=e)
+        for e in ("stacked", "debug")
     )
     assert_close(fast.x, slow.x)
     assert fast.table["bytes"].iloc[-1] == 30 * 2 * 2 * 5
     assert (
         fast.identity.facts["computes"]
-        != peer.run(method.replace(compressor=sign()), problem, ring, steps=3, precision=64).identity.facts["computes"]
+        != peer.run(
+            method.replace(compressor=sign()), problem, ring, steps=3, precision=64
+        ).identity.facts["computes"]
     )
 
 
 def test_what_would_be_compressed_twice_or_not_at_all_is_refused():
     problem, graph = small_logistic(), peer.topology.ring(6)
     method = peer.methods.beer()
-    with pytest.raises(ValueError, match="beer compresses what it mixes, and 3 rounds would send sums"):
+    with pytest.raises(
+        ValueError, match="beer compresses what it mixes, and 3 rounds would send sums"
+    ):
         peer.run(method, problem, peer.Network(graph, rounds=3), steps=3)
-    with pytest.raises(ValueError, match="beer compresses what it mixes, and quantize=4 would again"):
+    with pytest.raises(
+        ValueError, match="beer compresses what it mixes, and quantize=4 would again"
+    ):
         peer.run(method, problem, peer.Network(graph, faults=[peer.faults.quantize(4)]), steps=3)
 
 
@@ -200,7 +234,9 @@ def test_compressors_that_contradict_themselves_are_refused():
     for bad, message in {
         first(2): "compressor first has k, which is no field: make it a frozen dataclass",
         halved("size"): r"says that 5 numbers take 15 bytes, and sends 10: correct its size",
-        halved("apply"): "differs from what its message decodes to: make apply, encode and decode agree",
+        halved(
+            "apply"
+        ): "differs from what its message decodes to: make apply, encode and decode agree",
     }.items():
         with pytest.raises(ValueError, match=message):
             run(bad)
@@ -216,7 +252,9 @@ def test_methods_that_compress_refuse_links_that_lose_messages(fault):
         "inactive": peer.faults.inactive(0.1),
     }
     network = peer.Network(peer.topology.ring(6), faults=[faults[fault]])
-    with pytest.raises(ValueError, match=f"beer keeps what neighbours were told, and with {fault}=.* never hear it"):
+    with pytest.raises(
+        ValueError, match=f"beer keeps what neighbours were told, and with {fault}=.* never hear it"
+    ):
         peer.run(peer.methods.beer(), small_logistic(), network, steps=3)
 
 
@@ -232,9 +270,13 @@ def test_random_entries_are_those_of_the_message(entries):
         assert (applied != 0).sum() == 3 * operator.kept(entries) == kept.size
         for k in nodes:
             own = source(np, 5, 2, COMPRESSION, 1).of(nodes[k : k + 1])
-            assert np.array_equal(operator.decode(operator.encode(x[k], own), entries, x.dtype, own), applied[k])
+            assert np.array_equal(
+                operator.decode(operator.encode(x[k], own), entries, x.dtype, own), applied[k]
+            )
         with jax.enable_x64(True):
-            again = operator.apply(jnp.asarray(x), source(jnp, 5, 2, COMPRESSION, 1).of(jnp.asarray(nodes)))
+            again = operator.apply(
+                jnp.asarray(x), source(jnp, 5, 2, COMPRESSION, 1).of(jnp.asarray(nodes))
+            )
             assert np.array_equal(again, applied)
 
 
@@ -290,10 +332,20 @@ another.__name__ = "sign"
 def test_sweeps_take_compressors_for_what_they_are():
     problem, ring = small_logistic(), peer.Network(peer.topology.ring(6))
     operator = flipped()
-    with pytest.raises(ValueError, match=r"makes vectors of shape \(6, 6, 5\) of \(6, 1, 5\): keep it"):
+    with pytest.raises(
+        ValueError, match=r"makes vectors of shape \(6, 6, 5\) of \(6, 1, 5\): keep it"
+    ):
         fleet_of(problem, ring, peer.methods.choco_sgd(compressor=operator))
-    with pytest.raises(ValueError, match="is not read as the same again; give it a name of its own"):
-        peer.sweep(peer.methods.choco_sgd, {"alpha": [0.1], "compressor": [another()]}, problem, ring, steps=5)
+    with pytest.raises(
+        ValueError, match="is not read as the same again; give it a name of its own"
+    ):
+        peer.sweep(
+            peer.methods.choco_sgd,
+            {"alpha": [0.1], "compressor": [another()]},
+            problem,
+            ring,
+            steps=5,
+        )
 
 
 def fleet_of(problem, network, method):

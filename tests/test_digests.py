@@ -94,7 +94,10 @@ class Options(dict):
         self.l2 = l2
 
 
-SETTINGS, INNER = types.ModuleType("settings_of_a_user"), types.ModuleType("settings_of_a_user.inner")
+SETTINGS, INNER = (
+    types.ModuleType("settings_of_a_user"),
+    types.ModuleType("settings_of_a_user.inner"),
+)
 SETTINGS.inner = INNER
 
 
@@ -207,11 +210,38 @@ def test_contents_that_change_count():
 
 def test_what_is_only_used_does_not_count():
     """Objects that are no data go by their types: what they do must not compile programs anew or refuse to resume."""
-    lock, event, numbers, path = threading.Lock(), threading.Event(), random.Random(0), Path("a") / "b"
-    logger, count, network = logging.getLogger("of a user"), itertools.count(), peer.Network(peer.topology.ring(4))
+    lock, event, numbers, path = (
+        threading.Lock(),
+        threading.Event(),
+        random.Random(0),
+        Path("a") / "b",
+    )
+    logger, count, network = (
+        logging.getLogger("of a user"),
+        itertools.count(),
+        peer.Network(peer.topology.ring(4)),
+    )
     rng, empty = np.random.default_rng(0), threading.local()
-    with ThreadPoolExecutor(1) as pool, Path(__file__).open() as file, pytest.MonkeyPatch.context() as patch:
-        used = [lock, event, numbers, path, logger, count, network, rng, empty, pool, file, os.environ, typing.Any]
+    with (
+        ThreadPoolExecutor(1) as pool,
+        Path(__file__).open() as file,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        used = [
+            lock,
+            event,
+            numbers,
+            path,
+            logger,
+            count,
+            network,
+            rng,
+            empty,
+            pool,
+            file,
+            os.environ,
+            typing.Any,
+        ]
         before = [fingerprint(read(one)) for one in used]
         lock.acquire()
         event.set()
@@ -219,7 +249,13 @@ def test_what_is_only_used_does_not_count():
         logger.setLevel("DEBUG")
         logger.debug("used")
         patch.setenv("L2", "3")
-        assert [next(count), file.readline() != "", network.lam < 1, rng.random() < 1, hash(path) != 0]
+        assert [
+            next(count),
+            file.readline() != "",
+            network.lam < 1,
+            rng.random() < 1,
+            hash(path) != 0,
+        ]
         assert [fingerprint(read(one)) for one in used] == before
     folders = [tempfile.TemporaryDirectory() for _ in range(2)]
     assert len({fingerprint(read(one)) for one in folders}) == 1
@@ -313,4 +349,6 @@ def test_what_is_read_of_a_users_module_counts():
 
 def test_what_a_library_made_of_values_counts():
     one, other = (optax.exponential_decay(0.1, 10, rate) for rate in (0.9, 0.5))
-    assert fingerprint(one) == fingerprint(optax.exponential_decay(0.1, 10, 0.9)) != fingerprint(other)
+    assert (
+        fingerprint(one) == fingerprint(optax.exponential_decay(0.1, 10, 0.9)) != fingerprint(other)
+    )

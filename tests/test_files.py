@@ -20,7 +20,9 @@ def test_the_new_file_takes_the_place_of_the_former(tmp_path):
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "chmod"])
-@pytest.mark.parametrize("kind", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "kind", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()]
+)
 def test_a_write_that_fails_leaves_the_former_file_alone(tmp_path, monkeypatch, call, kind):
     path = tmp_path / "a.txt"
     files.write(path, b"former")
@@ -35,7 +37,9 @@ def test_a_write_that_fails_leaves_the_former_file_alone(tmp_path, monkeypatch, 
     assert path.read_bytes() == b"former"
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
     if isinstance(kind, OSError):
-        assert str(raised.value) == f"[Errno 28] cannot write: No space left on device: {str(path)!r}"
+        assert (
+            str(raised.value) == f"[Errno 28] cannot write: No space left on device: {str(path)!r}"
+        )
 
 
 def test_a_folder_that_is_gone_is_named(tmp_path):

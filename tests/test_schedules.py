@@ -63,21 +63,35 @@ def gt_dsgd(alpha):
     return peer.methods.gt_dsgd(alpha=alpha, batch=2)
 
 
-@pytest.mark.parametrize(("schedule", "value"), some(EVERY, 3), ids=[str(one) for one, _ in some(EVERY, 3)])
+@pytest.mark.parametrize(
+    ("schedule", "value"), some(EVERY, 3), ids=[str(one) for one, _ in some(EVERY, 3)]
+)
 def test_a_run_has_the_number_of_every_iteration(schedule, value, problem):
     with jax.enable_x64(True):
-        assert [float(schedule(t)) for t in range(40)] == pytest.approx([value(t) for t in range(40)], rel=1e-13)
+        assert [float(schedule(t)) for t in range(40)] == pytest.approx(
+            [value(t) for t in range(40)], rel=1e-13
+        )
     expected = by_iteration(gt_dsgd, map(value, range(40)), problem).x
     for engine in ("stacked", "debug"):
-        assert_close(peer.run(gt_dsgd(schedule), problem, RING, steps=40, precision=64, engine=engine).x, expected)
+        assert_close(
+            peer.run(gt_dsgd(schedule), problem, RING, steps=40, precision=64, engine=engine).x,
+            expected,
+        )
 
 
 def test_functions_and_texts_are_schedules(problem):
     def slower(t):
         return 0.5 / (t + 10.0) ** (1 / 3)
 
-    given = (slower, "0.5/(t+10)^(1/3)", 0.5 * inverse_power(1 / 3, 10), "0.5*inverse-power(0.3333333333333333,10)")
-    first, *others = (peer.run(gt_dsgd(alpha), problem, RING, steps=30, precision=64).x for alpha in given)
+    given = (
+        slower,
+        "0.5/(t+10)^(1/3)",
+        0.5 * inverse_power(1 / 3, 10),
+        "0.5*inverse-power(0.3333333333333333,10)",
+    )
+    first, *others = (
+        peer.run(gt_dsgd(alpha), problem, RING, steps=30, precision=64).x for alpha in given
+    )
     for other in others:
         assert_close(other, first)
     assert isinstance(gt_dsgd(slower).parameters["alpha"], function)
@@ -108,8 +122,15 @@ def test_numbers_of_schedules_are_swept_without_compilation():
         assert row["loss"] == pytest.approx(alone["loss"].iloc[-1], rel=1e-12)
     assert table["loss"].nunique() == 4
     more = {**grid, "alpha.scale": [0.2, 0.3]}
-    assert count_compilations(lambda: peer.sweep("gt-dsgd", more, problem, RING, steps=40, precision=64)) == 0
-    texts = peer.sweep("gt-dsgd", {"alpha": [0.1 * cosine(50), "0.4*cosine(50)"]}, problem, RING, steps=40)
+    assert (
+        count_compilations(
+            lambda: peer.sweep("gt-dsgd", more, problem, RING, steps=40, precision=64)
+        )
+        == 0
+    )
+    texts = peer.sweep(
+        "gt-dsgd", {"alpha": [0.1 * cosine(50), "0.4*cosine(50)"]}, problem, RING, steps=40
+    )
     assert texts["alpha"].tolist() == ["0.1*cosine(50,0)", "0.4*cosine(50)"]
     with pytest.raises(ValueError, match="a table cannot tell functions apart"):
         peer.sweep("gt-dsgd", {"alpha": [lambda t: 0.1]}, problem, RING, steps=4)
@@ -118,7 +139,10 @@ def test_numbers_of_schedules_are_swept_without_compilation():
 
 
 def test_coins_of_a_scheduled_probability_are_counted():
-    problem, method = small_logistic(samples=11), peer.methods.gt_page(probability="1/(t+1)", batch=2)
+    problem, method = (
+        small_logistic(samples=11),
+        peer.methods.gt_page(probability="1/(t+1)", batch=2),
+    )
     expected = 11 + sum(11 / (t + 1) + 4 * t / (t + 1) for t in range(1, 30))
     assert Costs.of(method, problem, RING).gradients(30) == pytest.approx(expected)
     table = peer.run(method, problem, RING, steps=30, record=[30]).table
@@ -136,7 +160,9 @@ def test_another_schedule_is_another_run(problem, tmp_path):
     with pytest.raises(ValueError, match="cannot resume: computes is"):
         peer.run(gt_dsgd(lambda t: 0.1 / (2 + t)), problem, RING, steps=20, resume=fading)
     whole, part = (peer.run(gt_dsgd(cosine(100)), problem, RING, steps=steps) for steps in (20, 9))
-    assert np.array_equal(peer.run(gt_dsgd(cosine(100)), problem, RING, steps=20, resume=part).x, whole.x)
+    assert np.array_equal(
+        peer.run(gt_dsgd(cosine(100)), problem, RING, steps=20, resume=part).x, whole.x
+    )
 
 
 def test_texts_are_read_back():
@@ -182,8 +208,18 @@ def test_schedules_of_optax():
         "other decay": optax.exponential_decay(0.1, 10, 0.5),
         "warm": optax.warmup_exponential_decay_schedule(0.01, 0.1, 5, 10, 0.9),
     }
-    ends = {name: peer.run(gt_dsgd(each), problem, RING, steps=30, precision=64).x for name, each in schedules.items()}
-    same = peer.run(gt_dsgd(lambda t: 0.1 * 0.9 ** (t / 10)), problem, RING, steps=30, precision=64, engine="debug")
+    ends = {
+        name: peer.run(gt_dsgd(each), problem, RING, steps=30, precision=64).x
+        for name, each in schedules.items()
+    }
+    same = peer.run(
+        gt_dsgd(lambda t: 0.1 * 0.9 ** (t / 10)),
+        problem,
+        RING,
+        steps=30,
+        precision=64,
+        engine="debug",
+    )
     np.testing.assert_allclose(ends["decay"], same.x, rtol=1e-5)
     assert np.abs(ends["decay"] - ends["other decay"]).max() > 1e-4
     assert np.abs(ends["decay"] - ends["warm"]).max() > 1e-4
@@ -191,7 +227,9 @@ def test_schedules_of_optax():
 
 def test_functions_that_jax_cannot_trace_are_refused():
     for bad in (lambda t: 0.4 if t < 5 else 0.1, lambda t: float(np.exp(-t)) + 0.1):
-        with pytest.raises(ValueError, match=r"is no function of t that JAX can trace .*: use jax.numpy"):
+        with pytest.raises(
+            ValueError, match=r"is no function of t that JAX can trace .*: use jax.numpy"
+        ):
             peer.run(gt_dsgd(bad), small_logistic(), RING, steps=3)
 
 
@@ -230,7 +268,10 @@ def test_what_a_function_reads_now_counts(schedule, monkeypatch):
     assert again.identity == first.identity
     monkeypatch.setitem(globals(), "SCALE", 0.001)
     second = peer.run(gt_dsgd(schedule), problem, RING, steps=10, precision=64)
-    assert_close(second.x, peer.run(gt_dsgd(schedule), problem, RING, steps=10, precision=64, engine="debug").x)
+    assert_close(
+        second.x,
+        peer.run(gt_dsgd(schedule), problem, RING, steps=10, precision=64, engine="debug").x,
+    )
     assert np.abs(second.x - first.x).max() > 1e-4
     with pytest.raises(ValueError, match="cannot resume: computes is"):
         peer.run(gt_dsgd(schedule), problem, RING, steps=20, precision=64, resume=first)
@@ -249,7 +290,9 @@ def test_a_users_schedule_is_known_by_its_text(tmp_path):
     first = peer.run(gt_dsgd(ramp(0.1)), problem, RING, steps=5)
     with pytest.raises(ValueError, match="cannot resume: computes is"):
         peer.run(gt_dsgd(ramp(0.5)), problem, RING, steps=10, resume=first)
-    with pytest.raises(ValueError, match="is not read as the same again; give it a name of its own"):
+    with pytest.raises(
+        ValueError, match="is not read as the same again; give it a name of its own"
+    ):
         peer.sweep("dsgd", {"alpha": [ramp(0.1)]}, problem, RING, steps=5)
 
 

@@ -57,7 +57,8 @@ def check_messages(operator: Compressor, entries: int) -> None:
     message, applied = operator.encode(x, draw), np.asarray(operator.apply(x[None], draw))[0]
     said, sent = operator.size(x.size, x.itemsize), np.asarray(message).nbytes
     require(
-        said == sent, f"{operator} says that {x.size} numbers take {said} bytes, and sends {sent}: correct its size"
+        said == sent,
+        f"{operator} says that {x.size} numbers take {said} bytes, and sends {sent}: correct its size",
     )
     arrived = operator.decode(message, x.size, x.dtype, draw)
     require(
@@ -153,7 +154,9 @@ class random_k(_Some):
     def apply(self, x: Any, draw: Draw) -> Any:
         """The entries at these places, which are found without sorting, since JAX sorts words slowly."""
         xp, count, words = draw.xp, self.kept(x.shape[-1]), draw.words(x.shape[-1])
-        least = xp.zeros_like(words[..., :1])  # bit by bit, the largest word that `count` of them reach
+        least = xp.zeros_like(
+            words[..., :1]
+        )  # bit by bit, the largest word that `count` of them reach
         for bit in reversed(range(32)):
             more = least | np.uint32(1 << bit)
             least = xp.where((words >= more).sum(axis=-1, keepdims=True) >= count, more, least)
@@ -186,7 +189,9 @@ class sign(Compressor):
 
     def encode(self, x: np.ndarray, draw: Draw) -> Bytes:
         """The mean magnitude, then the signs."""
-        return np.concatenate([_bytes(np.abs(x).mean(keepdims=True).astype(x.dtype)), np.packbits(x >= 0)])
+        return np.concatenate(
+            [_bytes(np.abs(x).mean(keepdims=True).astype(x.dtype)), np.packbits(x >= 0)]
+        )
 
     def decode(self, message: Bytes, entries: int, dtype: Any, draw: Draw) -> np.ndarray:
         """The mean magnitude with these signs."""
@@ -209,7 +214,11 @@ class quantize(Compressor):
     bits: int
 
     def __post_init__(self) -> None:
-        good = isinstance(self.bits, Integral) and not isinstance(self.bits, bool) and 2 <= self.bits <= 24
+        good = (
+            isinstance(self.bits, Integral)
+            and not isinstance(self.bits, bool)
+            and 2 <= self.bits <= 24
+        )
         require(good, f"bits of quantize = {self.bits!r}: must be a whole number of 2 to 24")
         object.__setattr__(self, "bits", int(self.bits))
 
@@ -225,7 +234,9 @@ class quantize(Compressor):
     def encode(self, x: np.ndarray, draw: Draw) -> Bytes:
         """The norm, then the sign and the level of each entry, in its bits."""
         norm, level = _levels(x[None], self.bits, draw)
-        word = level[0].astype(np.uint32) | (np.signbit(x).astype(np.uint32) << np.uint32(self.bits - 1))
+        word = level[0].astype(np.uint32) | (
+            np.signbit(x).astype(np.uint32) << np.uint32(self.bits - 1)
+        )
         bits = (word[:, None] >> np.arange(self.bits, dtype=np.uint32)) & np.uint32(1)
         return np.concatenate([_bytes(norm[0].astype(x.dtype)), np.packbits(bits.astype(bool))])
 
@@ -234,9 +245,13 @@ class quantize(Compressor):
         item, levels = np.dtype(dtype).itemsize, 2.0 ** (self.bits - 1) - 1
         norm = _numbers(message[:item], dtype)
         bits = np.unpackbits(message[item:], count=entries * self.bits).reshape(entries, self.bits)
-        level = (bits[:, :-1].astype(np.uint32) << np.arange(self.bits - 1, dtype=np.uint32)).sum(axis=1)
+        level = (bits[:, :-1].astype(np.uint32) << np.arange(self.bits - 1, dtype=np.uint32)).sum(
+            axis=1
+        )
         signed = np.where(bits[:, -1], -1, 1).astype(dtype) * level.astype(dtype)
-        return (signed * (norm / _typed(levels, dtype)) / _typed(self.shrink(entries), dtype)).astype(dtype)
+        return (
+            signed * (norm / _typed(levels, dtype)) / _typed(self.shrink(entries), dtype)
+        ).astype(dtype)
 
     def size(self, entries: int, item: int) -> int:
         """p bits/8 + s, rounded up: the bits of all entries, and the norm."""
@@ -259,15 +274,21 @@ def _levels(x: Any, bits: int, draw: Draw) -> tuple[Any, Any]:
     xp, levels = draw.xp, 2.0 ** (bits - 1) - 1
     largest = xp.abs(x).max(axis=-1, keepdims=True)
     unit = xp.where(largest > 0, largest, 1)
-    norm = unit * xp.sqrt(((x / unit) ** 2).sum(axis=-1, keepdims=True))  # squares of x might overflow
+    norm = unit * xp.sqrt(
+        ((x / unit) ** 2).sum(axis=-1, keepdims=True)
+    )  # squares of x might overflow
     scaled = xp.abs(x) * (levels / xp.where(norm > 0, norm, 1))
-    return norm, xp.minimum(xp.floor(scaled + draw.uniform_like(x)), levels)  # a chance may be rounded up to 1
+    return norm, xp.minimum(
+        xp.floor(scaled + draw.uniform_like(x)), levels
+    )  # a chance may be rounded up to 1
 
 
 def _largest(xp: Any, size: Any, count: int) -> Any:
     """The places of the largest entries along the last axis, the lower first among equals."""
     if xp is np:
-        return np.argsort(~size if size.dtype.kind == "u" else -size, axis=-1, stable=True)[..., :count]
+        return np.argsort(~size if size.dtype.kind == "u" else -size, axis=-1, stable=True)[
+            ..., :count
+        ]
     return import_module("jax").lax.top_k(size, count)[1]  # loaded already, if arrays are its own
 
 
@@ -306,7 +327,10 @@ def parse(text: str) -> Compressor:
     (top_k(fraction=0.1), sign(), 'quantize(4)')
     """
     match = re.fullmatch(r"\s*([\w-]+)\s*(?:\(([^()]*)\))?\s*", text)
-    require(match is not None, f"compressor {text!r}: must be of the form name(number), as in top-k(0.1)")
+    require(
+        match is not None,
+        f"compressor {text!r}: must be of the form name(number), as in top-k(0.1)",
+    )
     assert match is not None
     name = match[1].replace("_", "-")
     if name not in COMPRESSORS:
@@ -317,8 +341,12 @@ def parse(text: str) -> Compressor:
     form = f"{name}({', '.join(needed)})" if needed else name
     require(len(given) == len(needed), f"compressor {text!r}: must be {form}")
     try:
-        values = [float(part) if "." in part or "e" in part.lower() else int(part) for part in given]
+        values = [
+            float(part) if "." in part or "e" in part.lower() else int(part) for part in given
+        ]
     except ValueError:
-        raise ValueError(f"compressor {text!r}: {given[0]!r} is not a number; give {form}") from None
+        raise ValueError(
+            f"compressor {text!r}: {given[0]!r} is not a number; give {form}"
+        ) from None
     found: Compressor = kind(*values)
     return found

@@ -20,7 +20,11 @@ import numpy as np
 
 MODELS = {"flax", "equinox", "optax", "sklearn"}
 """Libraries of models. Their objects have contents that count: sizes, functions and weights."""
-LIBRARIES = sys.stdlib_module_names | MODELS | {"jax", "jaxlib", "numpy", "scipy", "pandas", "sklearn", "torch"}
+LIBRARIES = (
+    sys.stdlib_module_names
+    | MODELS
+    | {"jax", "jaxlib", "numpy", "scipy", "pandas", "sklearn", "torch"}
+)
 """Packages whose functions and classes go by their names."""
 KNOWN = LIBRARIES | {"peerdescent"}
 PLAIN = {"_thread", "argparse", "builtins", "collections", "functools", "operator", "types"}
@@ -106,15 +110,21 @@ def _inside(thing: Any, seen: dict[int, tuple[int, Any]]) -> Iterator[str]:
         yield from _inside((thing.__func__, thing.__self__), seen)
     elif callable(thing) and hasattr(thing, "__qualname__") and is_library(thing):
         yield f"{thing.__module__}.{thing.__qualname__}"
-        if getattr(thing, "__closure__", None):  # made by a library from values, as a schedule of optax
+        if getattr(
+            thing, "__closure__", None
+        ):  # made by a library from values, as a schedule of optax
             yield from _inside([_content(cell) for cell in thing.__closure__], seen)
     elif isinstance(thing, property | functools.cached_property):
         yield from _inside(getattr(thing, "fget", None) or getattr(thing, "func", None), seen)
     elif isinstance(thing, types.FunctionType):
         around = [_content(cell) for cell in thing.__closure__ or ()]
-        names = list(dict.fromkeys(name for code in _codes(thing.__code__) for name in code.co_names))
+        names = list(
+            dict.fromkeys(name for code in _codes(thing.__code__) for name in code.co_names)
+        )
         yield from _inside((thing.__code__, thing.__defaults__, thing.__kwdefaults__, around), seen)
-        own = {name: value for name, value in vars(thing).items() if name in {*names, "__wrapped__"}}
+        own = {
+            name: value for name, value in vars(thing).items() if name in {*names, "__wrapped__"}
+        }
         yield from _inside(own, seen)
         met: set[int] = set()
         for value in (*around, *(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()):
@@ -125,20 +135,30 @@ def _inside(thing: Any, seen: dict[int, tuple[int, Any]]) -> Iterator[str]:
                 yield name
                 yield from _inside(value, seen)
                 yield from _read(value, names, seen, met)
-    elif hasattr(thing, "__wrapped__"):  # such as what jax.jit returns, or jax.custom_vjp with more functions
+    elif hasattr(
+        thing, "__wrapped__"
+    ):  # such as what jax.jit returns, or jax.custom_vjp with more functions
         others = [value for value in getattr(thing, "__dict__", {}).values() if callable(value)]
         yield from _inside((thing.__wrapped__, others), seen)
     elif isinstance(thing, ContextVar):
         yield from _inside(thing.get(None), seen)
     elif isinstance(thing, type):
         for kind in thing.__mro__:
-            own = {name: value for name, value in vars(kind).items() if callable(value) or not name.startswith("__")}
-            yield from _inside(f"{kind.__module__}.{kind.__qualname__}" if is_library(kind) else own, seen)
+            own = {
+                name: value
+                for name, value in vars(kind).items()
+                if callable(value) or not name.startswith("__")
+            }
+            yield from _inside(
+                f"{kind.__module__}.{kind.__qualname__}" if is_library(kind) else own, seen
+            )
     elif isinstance(thing, array | bytearray | memoryview):
         view = memoryview(thing)
         yield f"{view.format} {view.shape} {hashlib.sha256(view.tobytes()).hexdigest()}"
     elif hasattr(thing, "__array__"):
-        is_keys = str(getattr(thing, "dtype", "")).startswith("key<")  # of JAX, which this module does not import
+        is_keys = str(getattr(thing, "dtype", "")).startswith(
+            "key<"
+        )  # of JAX, which this module does not import
         values = np.asarray(sys.modules["jax"].random.key_data(thing) if is_keys else thing)
         if values.dtype.hasobject:
             yield from _inside((values.shape, values.ravel().tolist()), seen)
@@ -154,7 +174,9 @@ def _inside(thing: Any, seen: dict[int, tuple[int, Any]]) -> Iterator[str]:
     elif hasattr(thing, "node_data"):  # a PyTreeDef of JAX
         yield from _inside((thing.num_leaves, thing.node_data(), thing.children()), seen)
     elif is_dataclass(thing):
-        yield from _inside((type(thing), {one.name: getattr(thing, one.name) for one in fields(thing)}), seen)
+        yield from _inside(
+            (type(thing), {one.name: getattr(thing, one.name) for one in fields(thing)}), seen
+        )
     else:
         module = type(thing).__module__
         yield f"{module}.{type(thing).__qualname__}"
@@ -162,10 +184,14 @@ def _inside(thing: Any, seen: dict[int, tuple[int, Any]]) -> Iterator[str]:
             yield from _inside(thing.tree_flatten(), seen)
         elif not is_library(type(thing)) or module.partition(".")[0] in MODELS:
             yield from _inside((type(thing), _held(thing)), seen)
-            if isinstance(thing, Collection) and not isinstance(thing, Iterator):  # a user's kind of deque
+            if isinstance(thing, Collection) and not isinstance(
+                thing, Iterator
+            ):  # a user's kind of deque
                 yield from _inside(_contents(thing), seen)
         elif module.startswith("peerdescent."):  # a network, whose other attributes are caches
-            yield from _inside({name: getattr(thing, name, None) for name in type(thing).__annotations__}, seen)
+            yield from _inside(
+                {name: getattr(thing, name, None) for name in type(thing).__annotations__}, seen
+            )
         elif TYPE_ONLY & {*module.split(".")} or isinstance(thing, Iterator):
             if hasattr(thing, "__name__"):  # jnp.add
                 yield from _inside(_held(thing), seen)
@@ -185,7 +211,11 @@ def _contents(thing: Any) -> Any:
         return vars(thing)
     with suppress(Exception):
         made = copyreg.dispatch_table.get(type(thing), lambda one: one.__reduce_ex__(2))(thing)
-        parts = [made] if isinstance(made, str) else [list(one) if isinstance(one, Iterator) else one for one in made]
+        parts = (
+            [made]
+            if isinstance(made, str)
+            else [list(one) if isinstance(one, Iterator) else one for one in made]
+        )
         return [_uncached(one, type(thing)) if isinstance(one, dict) else one for one in parts]
     with suppress(Exception):
         if isinstance(thing, Collection):
@@ -196,13 +226,25 @@ def _contents(thing: Any) -> Any:
 def _uncached(held: dict[Any, Any], kind: type) -> dict[Any, Any]:
     """The attributes of an object without cached properties, which come with use."""
     cached = (functools.cached_property,)
-    return {name: value for name, value in held.items() if not isinstance(getattr(kind, str(name), None), cached)}
+    return {
+        name: value
+        for name, value in held.items()
+        if not isinstance(getattr(kind, str(name), None), cached)
+    }
 
 
-def _read(value: Any, names: list[str], seen: dict[int, tuple[int, Any]], met: set[int]) -> Iterator[str]:
+def _read(
+    value: Any, names: list[str], seen: dict[int, tuple[int, Any]], met: set[int]
+) -> Iterator[str]:
     """What has one of these names in a user's module or function, or in one inside it; `met` are those it has read."""
-    module = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
-    has_names = isinstance(value, types.ModuleType | types.FunctionType) or hasattr(value, "__wrapped__")
+    module = (
+        value.__name__
+        if isinstance(value, types.ModuleType)
+        else getattr(value, "__module__", None)
+    )
+    has_names = isinstance(value, types.ModuleType | types.FunctionType) or hasattr(
+        value, "__wrapped__"
+    )
     if has_names and id(value) not in met and str(module).partition(".")[0] not in KNOWN:
         met.add(id(value))
         for name in names:
@@ -221,8 +263,14 @@ def _imported(name: str, around: dict[str, Any]) -> Any:
 
 def _held(thing: Any) -> dict[str, Any]:
     """The attributes of an object, in its dictionary and in slots."""
-    slots = [name for kind in type(thing).__mro__ for name in _names(getattr(kind, "__slots__", ()))]
-    own = {name: getattr(thing, name) for name in slots if not name.startswith("__") and hasattr(thing, name)}
+    slots = [
+        name for kind in type(thing).__mro__ for name in _names(getattr(kind, "__slots__", ()))
+    ]
+    own = {
+        name: getattr(thing, name)
+        for name in slots
+        if not name.startswith("__") and hasattr(thing, name)
+    }
     return {**own, **getattr(thing, "__dict__", {})}
 
 

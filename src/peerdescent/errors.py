@@ -72,7 +72,10 @@ def require_memory(what: str, size: float, remedy: str) -> None:
     """
     gib, there = min(size, 1e300) / 2**30, memory() / 2**30
     about = f"{gib:,.0f}" if 10 <= gib < 1e9 else f"{gib:.2g}"
-    require(gib <= there, f"{what} would take about {about} GiB, and there are {there:.1f} GiB of memory: {remedy}")
+    require(
+        gib <= there,
+        f"{what} would take about {about} GiB, and there are {there:.1f} GiB of memory: {remedy}",
+    )
 
 
 class NotFinite(ArithmeticError):
@@ -97,8 +100,13 @@ def check_fields(thing: Any, kind: str) -> None:
     """Refuse an object of a user's class with values that are no fields: two of them would be taken for one."""
     name, known = type(thing).__name__, {each.name for each in dataclasses.fields(thing)}
     more = sorted(set(vars(thing)) - known)
-    require(not more, f"{kind} {name} has {', '.join(more)}, which is no field: make it a frozen dataclass")
+    require(
+        not more,
+        f"{kind} {name} has {', '.join(more)}, which is no field: make it a frozen dataclass",
+    )
     try:
         hash(thing)
     except TypeError as error:
-        raise ValueError(f"{kind} {name} has a field that cannot be compared ({error}): give numbers") from None
+        raise ValueError(
+            f"{kind} {name} has a field that cannot be compared ({error}): give numbers"
+        ) from None

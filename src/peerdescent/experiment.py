@@ -38,7 +38,13 @@ PROBLEMS: dict[str, Literal["binary", "classes", "real"] | None] = {
 """The problems by name, and the labels that each of them is for."""
 REGULARISED = ("logistic", "svm", "softmax", "linear", "robust")
 """The problems with a regulariser and an intercept."""
-_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Path: "text"}
+_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    Path: "text",
+}
 
 
 def _option(
@@ -52,8 +58,17 @@ def _option(
     shown: str | None = None,
     parser: Callable[[str], Any] | None = None,
 ) -> Any:
-    shown = shown if shown is not None else "" if default is None or default is False else str(default)
-    about = {"panel": panel, "help": text, "choices": choices, "least": least, "most": most, "shown": shown}
+    shown = (
+        shown if shown is not None else "" if default is None or default is False else str(default)
+    )
+    about = {
+        "panel": panel,
+        "help": text,
+        "choices": choices,
+        "least": least,
+        "most": most,
+        "shown": shown,
+    }
     return field(default=default, metadata=about | {"parser": parser})
 
 
@@ -85,7 +100,10 @@ def numbers(text: str) -> tuple[int, ...]:
     found: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+))?\s*", part)
-        require(match is not None, f"{text!r} is no seed: give a whole number, or several as 0-4 or 0,2,5")
+        require(
+            match is not None,
+            f"{text!r} is no seed: give a whole number, or several as 0-4 or 0,2,5",
+        )
         assert match is not None
         first, last = int(match[1]), int(match[2] or match[1])
         require(first <= last < 2**32, f"{text!r}: a range goes up, and seeds are below 2^32")
@@ -105,31 +123,47 @@ class Options:
     8
     """
 
-    data: str = _option("digits", "Data", "A named set (see `list data`), or a LIBSVM, CSV or NPZ file.")
+    data: str = _option(
+        "digits", "Data", "A named set (see `list data`), or a LIBSVM, CSV or NPZ file."
+    )
     data_dir: Path | None = _option(None, "Data", "Folder to look for data in.")  # noqa: RUF009
-    rows: int | None = _option(None, "Data", "Keep that many rows, chosen by the data seed.", least=1, shown="all")
+    rows: int | None = _option(
+        None, "Data", "Keep that many rows, chosen by the data seed.", least=1, shown="all"
+    )
     positive: tuple[int | str, ...] | None = _option(
         None, "Data", "Classes counted as +1, as in 1,3,5.", shown="the set's own", parser=labels
     )
     target: int | str | None = _option(
         None, "Data", "Label column of a CSV, by name or number.", shown="the last", parser=column
     )
-    header: bool | None = _option(None, "Data", "Whether the first line of a CSV has names.", shown="if it has text")
-    index: int | str | None = _option(None, "Data", "Column of a CSV that is no feature.", parser=column)
+    header: bool | None = _option(
+        None, "Data", "Whether the first line of a CSV has names.", shown="if it has text"
+    )
+    index: int | str | None = _option(
+        None, "Data", "Column of a CSV that is no feature.", parser=column
+    )
     scale: bool | None = _option(None, "Data", "Scale columns to \\[0, 1].", shown="the set's own")
-    normalise: bool | None = _option(None, "Data", "Scale rows to norm 1.", shown="yes, but for a file's real targets")
+    normalise: bool | None = _option(
+        None, "Data", "Scale rows to norm 1.", shown="yes, but for a file's real targets"
+    )
     partition: str = _option(
         "uniform",
         "Data",
         "How nodes share the rows:",
         choices=("uniform", "label", "shards", "classes", "dirichlet", "quantity"),
     )
-    concentration: float | None = _option(None, "Data", "Of dirichlet and quantity: small is skewed.", shown="0.5")
+    concentration: float | None = _option(
+        None, "Data", "Of dirichlet and quantity: small is skewed.", shown="0.5"
+    )
     each: int | None = _option(None, "Data", "Shards or classes a node.", least=1, shown="2")
-    groups: int | str | None = _option(None, "Data", "Column of a CSV whose values are the nodes.", parser=column)
+    groups: int | str | None = _option(
+        None, "Data", "Column of a CSV whose values are the nodes.", parser=column
+    )
     data_seed: int = _option(0, "Data", "For rows and partition.", least=0, most=2**32 - 1)
     problem: str = _option("logistic", "Problem", "What is minimised:", choices=tuple(PROBLEMS))
-    strength: float | None = _option(None, "Problem", "Weight of the regulariser.", least=0, shown="the problem's own")
+    strength: float | None = _option(
+        None, "Problem", "Weight of the regulariser.", least=0, shown="the problem's own"
+    )
     regulariser: str | None = _option(
         None,
         "Problem",
@@ -140,7 +174,11 @@ class Options:
     intercept: bool = _option(False, "Problem", "Add a constant to the model.")
     topology: str = _option("exponential", "Network", "See `list topologies`.")
     weights: str | None = _option(
-        None, "Network", "Weight rule.", choices=("lazy", "metropolis", "equal", "push-pull"), shown="the network's own"
+        None,
+        "Network",
+        "Weight rule.",
+        choices=("lazy", "metropolis", "equal", "push-pull"),
+        shown="the network's own",
     )
     nodes: int | None = _option(20, "Network", "Number of nodes.", least=1)
     fault: tuple[str, ...] | None = _option(
@@ -151,9 +189,13 @@ class Options:
     epochs: float | None = _option(
         None, "Run", "Length, in passes over the local data.", most=10**9, shown=f"{EPOCHS:g}"
     )
-    steps: int | None = _option(None, "Run", "Length in iterations, instead of epochs.", least=1, most=2**31 - 1)
+    steps: int | None = _option(
+        None, "Run", "Length in iterations, instead of epochs.", least=1, most=2**31 - 1
+    )
     stop: tuple[str, ...] | None = _option(
-        None, "Run", "End earlier, as in loss=0.2; may be repeated: loss, grad-norm, patience (in records), seconds."
+        None,
+        "Run",
+        "End earlier, as in loss=0.2; may be repeated: loss, grad-norm, patience (in records), seconds.",
     )
     seed: tuple[int, ...] | None = _option(
         None,
@@ -163,27 +205,42 @@ class Options:
         parser=numbers,
     )
     budget: float | None = _option(
-        None, "Comparison", "Of the search for each method, in passes over the data.", shown="150 configurations"
+        None,
+        "Comparison",
+        "Of the search for each method, in passes over the data.",
+        shown="150 configurations",
     )
     by: str = _option("loss", "Comparison", "The column that methods are tuned by and compared in.")
     defaults: bool = _option(False, "Comparison", "Do not tune parameters that are not given.")
-    engine: str = _option(registry.DEFAULT, "Run", "See `list engines`.", choices=tuple(registry.ENGINES))
+    engine: str = _option(
+        registry.DEFAULT, "Run", "See `list engines`.", choices=tuple(registry.ENGINES)
+    )
     precision: int = _option(32, "Run", "Bits of a number.", choices=(32, 64))
     record: int = _option(100, "Run", "Number of points recorded.", least=1, most=10**6)
     grid: str = _option("even", "Run", "Spacing of those points.", choices=("even", "log"))
-    clock: str | None = _option(None, "Run", "Simulated seconds: datacentre, campus, continent, phones or a TOML file.")
-    test: str | None = _option(None, "Run", "A file of rows like the data, for the column test accuracy.")
+    clock: str | None = _option(
+        None, "Run", "Simulated seconds: datacentre, campus, continent, phones or a TOML file."
+    )
+    test: str | None = _option(
+        None, "Run", "A file of rows like the data, for the column test accuracy."
+    )
     skip_stationarity: bool = _option(False, "Run", "Leave that column empty, for cheaper records.")
-    out: Path | None = _option(None, "Output", "Folder for files and figures; replaces what a run left there.")  # noqa: RUF009
+    out: Path | None = _option(  # noqa: RUF009
+        None, "Output", "Folder for files and figures; replaces what a run left there."
+    )
     force: bool = _option(False, "Output", "Use that folder also if it has files of others in it.")
-    format: str = _option("table", "Output", "What goes to standard output.", choices=("table", "csv", "json"))
+    format: str = _option(
+        "table", "Output", "What goes to standard output.", choices=("table", "csv", "json")
+    )
     quiet: bool = _option(False, "Output", "No progress and no notes.")
 
     @property
     def one_seed(self) -> int:
         """The seed of a command that takes one."""
         seeds = self.seed or (0,)
-        require(len(seeds) == 1, f"seed = {list(seeds)}: several are for compare and tune: give one")
+        require(
+            len(seeds) == 1, f"seed = {list(seeds)}: several are for compare and tune: give one"
+        )
         return seeds[0]
 
     def __post_init__(self) -> None:
@@ -244,7 +301,9 @@ def located(values: Mapping[str, Any]) -> dict[str, Any]:
     {'data': 'digits', 'nodes': 8}
     """
     found = dict(values)
-    folder, path = (Path(os.path.expanduser(found.get(key, ""))).absolute() for key in ("data_dir", "data"))
+    folder, path = (
+        Path(os.path.expanduser(found.get(key, ""))).absolute() for key in ("data_dir", "data")
+    )
     if "data_dir" in found and folder.is_dir():
         found["data_dir"] = folder
     if found.get("data") not in datasets.SETS and path.is_file():
@@ -268,7 +327,10 @@ def _typed(name: str, value: Any, shown: str) -> Any:
         require(good, f'{shown}: must be a whole number, a list of them, or a text such as "0-4"')
         return numbers(",".join(map(str, each)))
     if name in ("fault", "stop"):
-        words, example = [value] if isinstance(value, str) else value, {"fault": "drop=0.1", "stop": "loss=0.2"}[name]
+        words, example = (
+            [value] if isinstance(value, str) else value,
+            {"fault": "drop=0.1", "stop": "loss=0.2"}[name],
+        )
         good = isinstance(words, list) and all(isinstance(item, str) for item in words)
         require(good, f'{shown}: must be a list of texts, as in ["{example}"]')
         return tuple(words)
@@ -277,7 +339,10 @@ def _typed(name: str, value: Any, shown: str) -> Any:
             return labels(value)
         given = value if isinstance(value, list) and name == "positive" else [value]
         good = len(given) > 0 and all(type(item) in (int, str) for item in given)
-        require(good, f"{shown}: must be {'classes, as in [1, 3]' if name == 'positive' else 'a name or a number'}")
+        require(
+            good,
+            f"{shown}: must be {'classes, as in [1, 3]' if name == 'positive' else 'a name or a number'}",
+        )
         return tuple(given) if name == "positive" else value
     kind = KINDS.get(name, str)
     accepted = {float: (float, int), Path: (str,)}.get(kind, (kind,))
@@ -320,12 +385,20 @@ def build(
     partition = partition or partition_of(options)
     network = network_of(options, partition.nodes)
     held = partition if node is None else partition.only(node)
-    given = {"strength": options.strength, "regulariser": options.regulariser, "intercept": options.intercept or None}
+    given = {
+        "strength": options.strength,
+        "regulariser": options.regulariser,
+        "intercept": options.intercept or None,
+    }
     given = {name: value for name, value in given.items() if value is not None}
     for name, value in given.items() if options.problem not in REGULARISED else ():
-        raise ValueError(f"{name}={value!r} has no meaning with problem={options.problem!r}: leave it out")
+        raise ValueError(
+            f"{name}={value!r} has no meaning with problem={options.problem!r}: leave it out"
+        )
     problem: problems.Problem = getattr(problems, options.problem)(held, **given)
-    for text in (one for one in partition.dataset.notes if " read as 0, in " not in one):  # of that `load` has warned
+    for text in (
+        one for one in partition.dataset.notes if " read as 0, in " not in one
+    ):  # of that `load` has warned
         note(f"{partition.dataset.name}: {text}")
     if node is None:
         return problem, network
@@ -338,7 +411,10 @@ def partition_of(options: Options) -> datasets.Partition:
     if options.positive is not None:
         two = kind == "binary" or options.problem not in REGULARISED
         shown = list(options.positive)
-        require(two, f"positive={shown} has no meaning with problem={options.problem!r}: leave one of them out")
+        require(
+            two,
+            f"positive={shown} has no meaning with problem={options.problem!r}: leave one of them out",
+        )
         kind = "binary"
     data = datasets.load(
         options.data,
@@ -356,17 +432,27 @@ def partition_of(options: Options) -> datasets.Partition:
     )
     by = options.partition
     if options.groups is not None:
-        require(by == "uniform", f"partition={by!r} has no meaning with groups=, which are the nodes: leave one out")
+        require(
+            by == "uniform",
+            f"partition={by!r} has no meaning with groups=, which are the nodes: leave one out",
+        )
         by = next(iter(data.groups))
-    return data.partition(options.nodes, by, options.data_seed, concentration=options.concentration, each=options.each)
+    return data.partition(
+        options.nodes, by, options.data_seed, concentration=options.concentration, each=options.each
+    )
 
 
-def metrics_of(options: Options, problem: problems.Problem, data: datasets.Dataset) -> list[runs.Metric]:
+def metrics_of(
+    options: Options, problem: problems.Problem, data: datasets.Dataset
+) -> list[runs.Metric]:
     """The accuracy on the rows of `test`, if there are any; they are loaded like the data."""
     if options.test is None:
         return []
     classes = PROBLEMS[options.problem] in ("binary", "classes")
-    require(classes, f"test={options.test!r} has no meaning with problem={options.problem!r}: leave it out")
+    require(
+        classes,
+        f"test={options.test!r} has no meaning with problem={options.problem!r}: leave it out",
+    )
     columns = {name: getattr(options, name) for name in ("target", "header", "index", "groups")}
     rows = datasets.load(options.test, data_dir=options.data_dir, like=data, **columns)
     return [runs.accuracy(problem.predict, rows)]
@@ -377,7 +463,12 @@ def network_of(options: Options, nodes: int | None = None) -> networks.Network:
     count = options.nodes if nodes is None else nodes
     assert count is not None  # only data with groups have no number of nodes of their own
     return networks.described(
-        options.topology, count, options.weights, options.fault or (), options.rounds, options.accelerate
+        options.topology,
+        count,
+        options.weights,
+        options.fault or (),
+        options.rounds,
+        options.accelerate,
     )
 
 
@@ -402,8 +493,18 @@ def text(options: Options, **methods: str | list[str]) -> str:
     unused = {"partition"} if options.groups is not None else set()
     for each in (one for one in fields(Options) if one.name not in unused):
         value, panel = getattr(options, each.name), each.metadata["panel"]
-        if value is not None and panel != "Output" and (panel != "Comparison" or "methods" in methods):
-            plain: Any = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+        if (
+            value is not None
+            and panel != "Output"
+            and (panel != "Comparison" or "methods" in methods)
+        ):
+            plain: Any = (
+                str(value)
+                if isinstance(value, Path)
+                else list(value)
+                if isinstance(value, tuple)
+                else value
+            )
             if each.name == "seed" and len(plain) == 1:
                 plain = plain[0]
             values[each.name.replace("_", "-")] = plain

@@ -35,7 +35,9 @@ def claim(folder: Path, force: bool = False) -> Path:
     require(not folder.is_file(), f"{folder} is a file: give a folder")
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / MARK).is_file():
-        found = sorted(path.name for path in folder.iterdir() if not path.name.startswith(TEMPORARY))
+        found = sorted(
+            path.name for path in folder.iterdir() if not path.name.startswith(TEMPORARY)
+        )
         shown = ", ".join([*found[:3], *["..."][: len(found) - 3]])
         require(
             force or not found,
@@ -70,7 +72,9 @@ def alone(folder: Path) -> Iterator[Path]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"another process works in {folder}: wait for it, or give another folder") from None
+            raise ValueError(
+                f"another process works in {folder}: wait for it, or give another folder"
+            ) from None
         except OSError:  # some file systems have no locks
             pass
         _HELD.add(path)

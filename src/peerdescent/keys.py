@@ -22,7 +22,9 @@ def node_keys(seed: jax.Array, nodes: jax.Array, draw: jax.Array, call: int = 0)
     The first word of a Threefry key is a hash of seed and call, plus the node; the second is the draw. So keys are
     distinct for all nodes and draws of a run, and a draw needs no hash.
     """
-    base = jax.random.key_data(jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), call))[0]
+    base = jax.random.key_data(jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), call))[
+        0
+    ]
     first = base + nodes.astype(jnp.uint32)
     second = jnp.broadcast_to(jnp.asarray(draw).astype(jnp.uint32), first.shape)
     return jax.random.wrap_key_data(jnp.stack([first, second], axis=-1), impl="threefry2x32")

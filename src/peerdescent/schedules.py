@@ -38,7 +38,9 @@ class Schedule(ABC):
     def __call__(self, t: Any) -> Any:
         """Its value in iterations t."""
         with np.errstate(all="ignore"):  # a value that is not finite is for the caller to judge
-            return self.scale * self.factor(np.float64(t) if isinstance(t, int | float) else t * 1.0)
+            return self.scale * self.factor(
+                np.float64(t) if isinstance(t, int | float) else t * 1.0
+            )
 
     def __mul__(self, other: Any) -> Schedule:
         return dataclasses.replace(self, scale=self.scale * other)
@@ -48,12 +50,23 @@ class Schedule(ABC):
     @property
     def numbers(self) -> dict[str, Any]:
         """Its own numbers, by name."""
-        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.metadata != STATIC}
+        return {
+            each.name: getattr(self, each.name)
+            for each in dataclasses.fields(self)
+            if each.metadata != STATIC
+        }
 
     @property
     def fixed(self) -> list[Any]:
         """All but its own numbers: what it is, and what it has inside."""
-        return [type(self), *(getattr(self, each.name) for each in dataclasses.fields(self) if each.metadata == STATIC)]
+        return [
+            type(self),
+            *(
+                getattr(self, each.name)
+                for each in dataclasses.fields(self)
+                if each.metadata == STATIC
+            ),
+        ]
 
     def replace(self, **values: Any) -> Schedule:
         """The same schedule with other numbers."""
@@ -64,7 +77,9 @@ class Schedule(ABC):
 
     def __str__(self) -> str:
         """As the command line has it, such as `0.5*cosine(1000)`."""
-        shown = [getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "scale"]
+        shown = [
+            getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "scale"
+        ]
         text = ",".join(_shown(value) for value in shown if value is not None)
         text = f"{type(self).__name__.replace('_', '-')}({text})"
         return self._times(text)
@@ -92,7 +107,11 @@ def _shown(value: Any) -> str:
 def _checked(schedule: Schedule, name: str, low: float, above: bool) -> None:
     value = getattr(schedule, name)
     if isinstance(value, int | float):  # those of a compiled program are not known
-        good = not isinstance(value, bool) and math.isfinite(value) and (value > low if above else value >= low)
+        good = (
+            not isinstance(value, bool)
+            and math.isfinite(value)
+            and (value > low if above else value >= low)
+        )
         must = f"be a finite number {'above' if above else 'of at least'} {low:g}"
         require(good, f"{name} of {type(schedule).__name__} = {value!r}: must {must}")
         object.__setattr__(schedule, name, float(value))
@@ -170,11 +189,23 @@ class piecewise(Schedule):
     pieces: Any = dataclasses.field(metadata=STATIC)
 
     def __post_init__(self) -> None:
-        pieces = tuple(sorted(self.pieces.items() if isinstance(self.pieces, Mapping) else self.pieces))
+        pieces = tuple(
+            sorted(self.pieces.items() if isinstance(self.pieces, Mapping) else self.pieces)
+        )
         whole = all(isinstance(step, int) and isinstance(value, Real) for step, value in pieces)
-        good = bool(pieces) and whole and pieces[0][0] == 0 and len({step for step, _ in pieces}) == len(pieces)
-        require(good, f"pieces of piecewise = {self.pieces!r}: give numbers by steps, from step 0 on, as {{0: 1.0}}")
-        object.__setattr__(self, "pieces", tuple((int(step), float(value)) for step, value in pieces))
+        good = (
+            bool(pieces)
+            and whole
+            and pieces[0][0] == 0
+            and len({step for step, _ in pieces}) == len(pieces)
+        )
+        require(
+            good,
+            f"pieces of piecewise = {self.pieces!r}: give numbers by steps, from step 0 on, as {{0: 1.0}}",
+        )
+        object.__setattr__(
+            self, "pieces", tuple((int(step), float(value)) for step, value in pieces)
+        )
 
     def factor(self, t: Any) -> Any:
         """The number of the last step that is reached."""
@@ -233,7 +264,9 @@ class formula(Schedule):
         try:
             return _value(ast.parse(text, mode="eval").body, t)
         except (SyntaxError, TypeError) as error:
-            raise ValueError(f"{self.text!r} is no formula of t: give one such as 0.5/(t+10)^(1/3)") from error
+            raise ValueError(
+                f"{self.text!r} is no formula of t: give one such as 0.5/(t+10)^(1/3)"
+            ) from error
 
     def __str__(self) -> str:
         """The formula."""
@@ -256,7 +289,8 @@ def _value(node: ast.expr, t: Any) -> Any:
 
 
 SCHEDULES: dict[str, type[Schedule]] = {
-    kind.__name__.replace("_", "-"): kind for kind in (constant, inverse_power, cosine, warmup, piecewise)
+    kind.__name__.replace("_", "-"): kind
+    for kind in (constant, inverse_power, cosine, warmup, piecewise)
 }
 """The schedules by the names that the command line has."""
 
@@ -277,19 +311,26 @@ def parse(text: str) -> Schedule:
             f"one of {', '.join(SCHEDULES)}, as in 0.5*cosine(1000)",
         )
         return formula(text)
-    name, inside = match[2].replace("_", "-"), [part.strip() for part in split(match[3]) if part.strip()]
+    name, inside = (
+        match[2].replace("_", "-"),
+        [part.strip() for part in split(match[3]) if part.strip()],
+    )
     kind: Any = SCHEDULES[name]
     try:
         scale = 1.0 if match[1] is None else float(match[1])
         if kind is piecewise:
             pairs = [part.partition(":") for part in inside]
-            found: Schedule = piecewise({int(step): float(value) for step, _, value in pairs}, scale=scale)
+            found: Schedule = piecewise(
+                {int(step): float(value) for step, _, value in pairs}, scale=scale
+            )
             return found
         values = [parse(part) if "(" in part else float(part) for part in inside]
         made: Schedule = kind(*values, scale=scale)
     except (ValueError, TypeError) as error:
         needed = ", ".join(each.name for each in dataclasses.fields(kind) if each.name != "scale")
-        raise ValueError(f"schedule {text!r}: must be {name}({needed}), with numbers ({error})") from None
+        raise ValueError(
+            f"schedule {text!r}: must be {name}({needed}), with numbers ({error})"
+        ) from None
     return made
 
 

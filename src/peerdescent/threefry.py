@@ -24,7 +24,10 @@ def words(first: Any, second: Any, count: Any) -> Any:
         for rotation in _ROTATIONS[group % 2]:
             left = left + right
             right = left ^ ((right << np.uint32(rotation)) | (right >> np.uint32(32 - rotation)))
-        left, right = left + keys[(group + 1) % 3], right + keys[(group + 2) % 3] + np.uint32(group + 1)
+        left, right = (
+            left + keys[(group + 1) % 3],
+            right + keys[(group + 2) % 3] + np.uint32(group + 1),
+        )
     return left ^ right
 
 
@@ -67,7 +70,9 @@ class Draw(NamedTuple):
         xp, half = self.xp, (count + 1) // 2
         words = self.uniform(2 * half, dtype)
         radius, angle = xp.sqrt(-2 * xp.log(words[..., :half])), 2 * math.pi * words[..., half:]
-        return xp.concatenate([radius * xp.cos(angle), radius * xp.sin(angle)], axis=-1)[..., :count]
+        return xp.concatenate([radius * xp.cos(angle), radius * xp.sin(angle)], axis=-1)[
+            ..., :count
+        ]
 
     def uniform_like(self, x: Any) -> Any:
         """Numbers in (0, 1) for the entries of x (k, ..., p), from a source of k nodes; axes between share."""
@@ -98,5 +103,7 @@ def coin(xp: Any, seed: Any, t: Any, number: int, probability: Any) -> Any:
     """
     key = source(xp, seed, 0, COIN, number).first
     counter = xp.asarray(t).astype("uint32")
-    bits = _words(xp)(key, counter.reshape(-1), xp.zeros(1, dtype="uint32")).reshape(counter.shape) >> np.uint32(8)
+    bits = _words(xp)(key, counter.reshape(-1), xp.zeros(1, dtype="uint32")).reshape(
+        counter.shape
+    ) >> np.uint32(8)
     return bits.astype("float32") * np.float32(2.0**-24) < xp.asarray(probability, dtype="float32")

@@ -43,10 +43,18 @@ def driver():
         pytest.skip("chromium and chromedriver are not installed: tests/browser/setup.sh does that")
     options = webdriver.ChromeOptions()
     options.binary_location = browser
-    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1200,900"):
+    for argument in (
+        "headless=new",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-dev-shm-usage",
+        "window-size=1200,900",
+    ):
         options.add_argument(f"--{argument}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(program))  # given, so that Selenium does not search
+    driver = webdriver.Chrome(
+        options=options, service=Service(program)
+    )  # given, so that Selenium does not search
     driver.set_page_load_timeout(120)
     driver.set_script_timeout(60)
     yield driver
@@ -71,7 +79,9 @@ class Page:
         return [path.get_attribute("d") for path in self.all("#curves .scatterlayer path.js-line")]
 
     def title(self, plot, axis):
-        return self.driver.execute_script(f"return document.querySelector('#{plot} .{axis}title').textContent")
+        return self.driver.execute_script(
+            f"return document.querySelector('#{plot} .{axis}title').textContent"
+        )
 
     def plot(self, name, expression):
         return self.driver.execute_script(f"return document.getElementById('{name}').{expression}")
@@ -96,7 +106,12 @@ def test_it_draws_a_line_for_each_group(page, experiment):
     assert all(path.count("L") >= 2 for path in page.lines())
     assert page.all("#curves svg.main-svg")[0].size["width"] > 900
     assert len(page.all("#curves .scatterlayer path.js-fill")) == 2, "a band where there are seeds"
-    assert page.texts("#legend button") == ["d-get[alpha=9] (diverged)", "d2[batch=1,alpha=0.5]", "DSGD", "GT-HSGD"]
+    assert page.texts("#legend button") == [
+        "d-get[alpha=9] (diverged)",
+        "d2[batch=1,alpha=0.5]",
+        "DSGD",
+        "GT-HSGD",
+    ]
     drawn = [path.get_attribute("style") for path in page.all("#curves path.js-line")]
     assert len({re.search(r"stroke: [^;]*", style)[0] for style in drawn}) == 4
     assert len({"".join(re.findall(r"stroke-dasharray: [^;]*", style)) for style in drawn}) == 4
@@ -107,12 +122,21 @@ def test_it_is_quiet_and_asks_for_nothing(page):
     page.choose("up", "consensus")
     page.choose("heat-up", "2")
     assert page.complaints() == []
-    assert page.driver.execute_script("return performance.getEntriesByType('resource').map(e => e.name)") == []
+    assert (
+        page.driver.execute_script(
+            "return performance.getEntriesByType('resource').map(e => e.name)"
+        )
+        == []
+    )
     links = [e.get_attribute(name) for name in ("src", "href") for e in page.all(f"[{name}]")]
     assert [link for link in links if link and "http" in link] == []
     buttons = [button.get_attribute("data-title") for button in page.all(".modebar-btn")]
-    assert buttons == ["Download plot as a PNG", "Zoom", "Pan", "Zoom in", "Zoom out"] * 2, "none that shares"
-    picture = "Plotly.toImage('curves', {format: 'png'}).then(arguments[0], e => arguments[0](String(e)))"
+    assert buttons == ["Download plot as a PNG", "Zoom", "Pan", "Zoom in", "Zoom out"] * 2, (
+        "none that shares"
+    )
+    picture = (
+        "Plotly.toImage('curves', {format: 'png'}).then(arguments[0], e => arguments[0](String(e)))"
+    )
     assert page.driver.execute_async_script(picture).startswith("data:image/png;base64,")
 
 
@@ -129,14 +153,20 @@ def test_the_page_forbids_requests_and_other_scripts(page):
 
 
 def test_the_vertical_axis_becomes_linear_and_logarithmic(page):
-    assert (page.plot("curves", "_fullLayout.yaxis.type"), page.title("curves", "y")) == ("log", "gap F(x̄) − F*")
+    assert (page.plot("curves", "_fullLayout.yaxis.type"), page.title("curves", "y")) == (
+        "log",
+        "gap F(x̄) − F*",
+    )
     before = page.lines()
     page.all("#scale")[0].click()
     assert page.plot("curves", "_fullLayout.yaxis.type") == "linear"
     assert page.all("#scale")[0].get_attribute("aria-pressed") == "false"
     assert page.lines() != before
     page.choose("up", "loss")
-    assert (page.plot("curves", "_fullLayout.yaxis.type"), page.title("curves", "y")) == ("linear", "loss F(x̄)")
+    assert (page.plot("curves", "_fullLayout.yaxis.type"), page.title("curves", "y")) == (
+        "linear",
+        "loss F(x̄)",
+    )
     page.choose("up", "gap")
     assert page.plot("curves", "_fullLayout.yaxis.type") == "linear", "each quantity remembers"
     page.all("#scale")[0].send_keys(" ")
@@ -182,11 +212,15 @@ def test_a_line_is_hidden_and_shown_by_its_name(page):
 
 def test_a_zoom_stays_until_it_is_undone(page):
     def view():
-        return page.plot("curves", "_fullLayout.xaxis.range") + page.plot("curves", "_fullLayout.yaxis.range")
+        return page.plot("curves", "_fullLayout.xaxis.range") + page.plot(
+            "curves", "_fullLayout.yaxis.range"
+        )
 
     def zoom():
         page.driver.execute_script("document.getElementById('curves').scrollIntoView()")
-        hand = ActionChains(page.driver).move_to_element_with_offset(page.all("#curves .nsewdrag")[0], -200, -50)
+        hand = ActionChains(page.driver).move_to_element_with_offset(
+            page.all("#curves .nsewdrag")[0], -200, -50
+        )
         hand.click_and_hold().move_by_offset(300, 120).release().perform()
 
     page.choose("across", "rounds")
@@ -225,11 +259,15 @@ def test_the_heat_map(page):
     assert (page.title("heat", "x"), page.title("heat", "y")) == ("alpha", "beta"), "as in figures"
     assert np.shape(page.plot("heat", "data[0].z")) == (3, 4)
     assert [row[3] for row in page.plot("heat", "data[1].z")] == [0, 0, 0]
-    assert (page.plot("heat", "data[2].x"), page.plot("heat", "data[2].y")) == (["0.5"], ["0.1"]), "the star"
+    assert (page.plot("heat", "data[2].x"), page.plot("heat", "data[2].y")) == (["0.5"], ["0.1"]), (
+        "the star"
+    )
     page.choose("heat-up", "2")
     assert page.title("heat", "y") == "batch"
     assert np.shape(page.plot("heat", "data[0].z")) == (2, 4)
-    assert page.plot("heat", "data[0].z[1][1]") == pytest.approx(0.4 + np.log(0.5) ** 2 / 100 + 1 / 25)
+    assert page.plot("heat", "data[0].z[1][1]") == pytest.approx(
+        0.4 + np.log(0.5) ** 2 / 100 + 1 / 25
+    )
     page.choose("heat-across", "2")
     assert (page.title("heat", "x"), page.title("heat", "y")) == ("batch", "alpha"), "swapped"
     page.choose("heat-up", "1")
@@ -240,8 +278,12 @@ def test_the_heat_map(page):
 def test_a_heat_map_has_the_colours_and_the_scale_of_the_figure(page):
     table = small_sweep()
     mesh = figures.heatmap(table, "alpha", "beta").axes[0].collections[0]
-    assert (page.plot("heat", "data[0].zmin"), page.plot("heat", "data[0].zmax")) == pytest.approx(mesh.get_clim())
-    np.testing.assert_allclose(mesh.get_array().filled(np.nan), np.array(page.plot("heat", "data[0].z"), float))
+    assert (page.plot("heat", "data[0].zmin"), page.plot("heat", "data[0].zmax")) == pytest.approx(
+        mesh.get_clim()
+    )
+    np.testing.assert_allclose(
+        mesh.get_array().filled(np.nan), np.array(page.plot("heat", "data[0].z"), float)
+    )
     reverse = "_r" * page.plot("heat", "data[0].reversescale")
     assert page.plot("heat", "data[0].colorscale").lower() + reverse == mesh.cmap.name
 
@@ -266,7 +308,9 @@ def test_it_fits(page, width, media):
 def test_plots_follow_their_place(page):
     """They once followed the window alone, and stood out of a frame that became narrower."""
     page.driver.execute_script("document.querySelector('main').style.width = '420px'")
-    WebDriverWait(page.driver, 10).until(lambda _: page.all("#curves svg.main-svg")[0].size["width"] < 420)
+    WebDriverWait(page.driver, 10).until(
+        lambda _: page.all("#curves svg.main-svg")[0].size["width"] < 420
+    )
     assert page.all("#heat svg.main-svg")[0].size["width"] < 420
 
 
@@ -277,11 +321,19 @@ def test_it_prints_and_recovers(page):
 
 def test_names_are_only_names(driver, tmp_path):
     folder = tmp_path / "<img src=x onerror=alert(3)>&lt;"
-    trace(NASTY, message=NASTY, status=Status.diverged, problem=NASTY, losses=[1, 2]).save(folder / "a")
+    trace(NASTY, message=NASTY, status=Status.diverged, problem=NASTY, losses=[1, 2]).save(
+        folder / "a"
+    )
     trace(WORSE, problem=NASTY).save(folder / "b")
     trace(NASTY, problem=WORSE).save(folder / "c")
     table = small_sweep().rename(columns={"alpha": NASTY, "beta": WORSE})
-    save_sweep(folder / "<b>s", table[table["batch"] == 1].assign(batch=WORSE), NASTY, problem=NASTY, budget=NASTY)
+    save_sweep(
+        folder / "<b>s",
+        table[table["batch"] == 1].assign(batch=WORSE),
+        NASTY,
+        problem=NASTY,
+        budget=NASTY,
+    )
     (folder / "config.toml").write_text(f"topology = '{NASTY}'\nnodes = 6\n'<b>' = ['{WORSE}']\n")
     page = Page(driver, report.write(folder))
     with pytest.raises(NoAlertPresentException):
@@ -305,13 +357,19 @@ def test_a_metric_of_the_user(driver, tmp_path):
     dataclasses.replace(found, metrics=(Metric("cost", title="cost <i>", log=True),)).save(tmp_path)
     page = Page(driver, report.write(tmp_path))
     page.choose("up", "accuracy")
-    assert (page.plot("curves", "_fullLayout.yaxis.type"), page.title("curves", "y")) == ("linear", "accuracy")
+    assert (page.plot("curves", "_fullLayout.yaxis.type"), page.title("curves", "y")) == (
+        "linear",
+        "accuracy",
+    )
     np.testing.assert_allclose(page.plot("curves", "data[0].y"), accuracy, rtol=1e-6)
     low, high = page.plot("curves", "_fullLayout.yaxis.range")
     assert low < 0.05
     assert high > 0.9, "it may climb"
     page.choose("up", "cost")
-    assert (page.plot("curves", "_fullLayout.yaxis.type"), page.title("curves", "y")) == ("log", "cost <i>")
+    assert (page.plot("curves", "_fullLayout.yaxis.type"), page.title("curves", "y")) == (
+        "log",
+        "cost <i>",
+    )
     assert page.complaints() == []
 
 
@@ -320,7 +378,11 @@ def test_many_seeds_on_the_paper_grid_open(driver, tmp_path):
     for index, name in enumerate(METHODS):
         trace(name, losses=np.linspace(1, 0.5 + index / 20, 300)).save(tmp_path / name)
     table = pd.DataFrame(tuning_grid("d-get", 2442))
-    save_sweep(tmp_path / "s", table.assign(seed=0, loss=np.linspace(0.3, 3, len(table)), status="done"), "d-get")
+    save_sweep(
+        tmp_path / "s",
+        table.assign(seed=0, loss=np.linspace(0.3, 3, len(table)), status="done"),
+        "d-get",
+    )
     page = Page(driver, report.write(tmp_path))
     assert len(page.lines()) == len(METHODS)
     for across, up in itertools.permutations("0123", 2):

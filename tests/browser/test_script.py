@@ -11,7 +11,9 @@ ROOT = HERE.parents[1]
 
 
 def run(*command):
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    answer = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
     assert answer.returncode == 0, answer.stdout + answer.stderr
     return answer.stdout
 
@@ -28,7 +30,15 @@ def test_the_script_is_linted(node):
     eslint = HERE / "node_modules" / "eslint" / "bin" / "eslint.js"
     if not eslint.is_file():
         pytest.skip("ESLint is not installed: tests/browser/setup.sh does that")
-    run(node, eslint, "--max-warnings=0", "--config", HERE / "eslint.config.js", "src/peerdescent/report", HERE)
+    run(
+        node,
+        eslint,
+        "--max-warnings=0",
+        "--config",
+        HERE / "eslint.config.js",
+        "src/peerdescent/report",
+        HERE,
+    )
 
 
 def test_its_functions(node):

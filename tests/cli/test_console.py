@@ -9,12 +9,37 @@ from peerdescent.cli import console
 
 @pytest.mark.parametrize("width", [80, 100, 120, 140])
 def test_tables_fit_the_terminal(width):
-    row = {"step": 123456, "epoch": 30.0, "loss": 0.123456, "grad_norm": 1e-3, "stationarity": 1e-6, "consensus": 1e-9}
-    row |= {"tracking": 0.0, "gradients": 1.2e6, "rounds": 246912, "bytes": 1.23e9, "seconds": 1234.5}
+    row = {
+        "step": 123456,
+        "epoch": 30.0,
+        "loss": 0.123456,
+        "grad_norm": 1e-3,
+        "stationarity": 1e-6,
+        "consensus": 1e-9,
+    }
+    row |= {
+        "tracking": 0.0,
+        "gradients": 1.2e6,
+        "rounds": 246912,
+        "bytes": 1.23e9,
+        "seconds": 1234.5,
+    }
     head = {"method": "gt-hsgd[alpha=0.5,beta=0.01]", "selector": "gt-hsgd[...]", "seeds": 5}
-    spread = {f"{name}_deviation": 0.0 for name in row} | {"loss_deviation": 0.0012, "seconds_deviation": 0.12}
+    spread = {f"{name}_deviation": 0.0 for name in row} | {
+        "loss_deviation": 0.0012,
+        "seconds_deviation": 0.12,
+    }
     final = pd.DataFrame(
-        [{**head, **row, **spread, "compile_seconds": 1.0, "leads": True, "status": "4 done, 1 diverged"}]
+        [
+            {
+                **head,
+                **row,
+                **spread,
+                "compile_seconds": 1.0,
+                "leads": True,
+                "status": "4 done, 1 diverged",
+            }
+        ]
     )
     for layout, table in ((console.trace, pd.DataFrame([row])), (console.comparison, final)):
         out = StringIO()
@@ -24,15 +49,32 @@ def test_tables_fit_the_terminal(width):
         assert layout is not console.trace or "0.123456" in first.split()
         assert {"1.23", "GB", "1234.50"} <= set(first.split())
         assert layout is console.trace or first.startswith("gt-hsgd[")
-        assert layout is console.trace or "0.1235 ± 0.0012" in first, "as many digits as the deviation supports"
+        assert layout is console.trace or "0.1235 ± 0.0012" in first, (
+            "as many digits as the deviation supports"
+        )
 
 
 @pytest.mark.parametrize(("width", "kept"), [(120, 11), (100, 10), (80, 8), (64, 7)])
 def test_numbers_of_a_trace_are_not_broken(width, kept):
-    row = {"step": 890000, "epoch": 19999.99, "loss": 0.176342, "grad_norm": 5e-4, "consensus": 2e-8, "rounds": 1780000}
-    row |= {"gradients": 1779999, "bytes": 3.65e9, "seconds": 13.14, "clock": 26.75, "test_accuracy": 0.25}
+    row = {
+        "step": 890000,
+        "epoch": 19999.99,
+        "loss": 0.176342,
+        "grad_norm": 5e-4,
+        "consensus": 2e-8,
+        "rounds": 1780000,
+    }
+    row |= {
+        "gradients": 1779999,
+        "bytes": 3.65e9,
+        "seconds": 13.14,
+        "clock": 26.75,
+        "test_accuracy": 0.25,
+    }
     out = StringIO()
-    Console(file=out, width=width, markup=False).print(console.trace(pd.DataFrame([row] * 2), width))
+    Console(file=out, width=width, markup=False).print(
+        console.trace(pd.DataFrame([row] * 2), width)
+    )
     head, _, *lines = out.getvalue().splitlines()
     shown = [name for name in row if name.replace("_", " ") in head]
     assert len(shown) == kept, head
@@ -61,7 +103,9 @@ def test_a_cell_has_the_format_of_its_column(column, value, shown):
 
 def test_what_is_said_during_a_wait_stands_on_its_own_line(monkeypatch):
     out = StringIO()
-    monkeypatch.setattr(console, "make", lambda stderr=False: Console(file=out, width=80, force_terminal=True))
+    monkeypatch.setattr(
+        console, "make", lambda stderr=False: Console(file=out, width=80, force_terminal=True)
+    )
     with console.waiting("loading", quiet=False):
         console.say("one note")
         console.say("another note")

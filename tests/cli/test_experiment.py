@@ -35,9 +35,21 @@ STRANGE = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 """Any text that a UTF-8 file can contain."""
 
 
-@given(data=STRANGE, folder=STRANGE, method=STRANGE, strength=st.floats(0, 1e300), steps=st.integers(1, 2**31 - 1))
+@given(
+    data=STRANGE,
+    folder=STRANGE,
+    method=STRANGE,
+    strength=st.floats(0, 1e300),
+    steps=st.integers(1, 2**31 - 1),
+)
 def test_what_is_written_is_what_is_read(data, folder, method, strength, steps):
-    given = {"data": data, "data_dir": Path(folder), "strength": strength, "steps": steps, "skip_stationarity": True}
+    given = {
+        "data": data,
+        "data_dir": Path(folder),
+        "strength": strength,
+        "steps": steps,
+        "skip_stationarity": True,
+    }
     options = config.settle({}, given)
     config.write(Path("c.toml"), options, method=method)
     values = config.read("c.toml", "method")
@@ -53,17 +65,29 @@ def test_lists_of_methods_and_classes_are_read_back():
     assert config.settle(values, {}) == options
     Path("c.toml").write_text("positive = [1, 3]")
     assert config.read("c.toml", "method") == {"positive": (1, 3)}
-    Path("c.toml").write_text('positive = "1,odd"\ntarget = "y"\nindex = 0\ngroups = "site"\nscale = true')
+    Path("c.toml").write_text(
+        'positive = "1,odd"\ntarget = "y"\nindex = 0\ngroups = "site"\nscale = true'
+    )
     read = {"positive": (1, "odd"), "target": "y", "index": 0, "groups": "site", "scale": True}
     assert config.read("c.toml", "method") == read
-    for wrong in ("positive = []", "positive = [1.5]", "target = [1]", "target = true", "index = 1.5", "groups = []"):
+    for wrong in (
+        "positive = []",
+        "positive = [1.5]",
+        "target = [1]",
+        "target = true",
+        "index = 1.5",
+        "groups = []",
+    ):
         Path("c.toml").write_text(wrong)
         with pytest.raises(ValueError, match="must be"):
             config.read("c.toml", "method")
 
 
 def test_where_output_goes_is_not_written():
-    assert not {"out", "format", "quiet"} & tomllib.loads(config.text(config.Options(out=Path("a")))).keys()
+    assert (
+        not {"out", "format", "quiet"}
+        & tomllib.loads(config.text(config.Options(out=Path("a")))).keys()
+    )
 
 
 def test_a_partition_that_is_not_made_is_not_written():

@@ -13,7 +13,11 @@ HEAVY = {"jax", "numpy", "pandas", "matplotlib", "networkx", "scipy", "sklearn",
 def commands():
     """The words of every command: run, compare, ..., theory constants, ..."""
     for name, command in typer.main.get_command(app).commands.items():
-        yield from ((name, inner) for inner in getattr(command, "commands", ())) if name == "theory" else [(name,)]
+        yield from (
+            ((name, inner) for inner in getattr(command, "commands", ()))
+            if name == "theory"
+            else [(name,)]
+        )
 
 
 COMMANDS = list(commands())
@@ -61,10 +65,15 @@ def test_exit_status_of_a_run(peer):
 def test_help_shows_types_ranges_choices_and_defaults(peer, monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
     lines = {
-        line.split()[1]: " ".join(line.split()[2:-1]) for line in peer("run", "--help").out.splitlines() if "--" in line
+        line.split()[1]: " ".join(line.split()[2:-1])
+        for line in peer("run", "--help").out.splitlines()
+        if "--" in line
     }
     assert lines["--nodes"] == "<int> [x>=1] Number of nodes. [default: 20]"
-    assert lines["--strength"] == "<float> [x>=0] Weight of the regulariser. [default: the problem's own]"
+    assert (
+        lines["--strength"]
+        == "<float> [x>=0] Weight of the regulariser. [default: the problem's own]"
+    )
     assert lines["--precision"] == "<32|64> Bits of a number. [default: 32]"
     assert lines["--partition"].startswith(
         "<name> How nodes share the rows: uniform, label, shards, classes, dirichlet,"

@@ -19,12 +19,16 @@ from peerdescent.networks.topology import TOPOLOGIES
 
 def test_network(peer):
     answer = peer("network", "exponential", "--nodes", "20", "--out", "figures/e.png")
-    facts = dict(line.rsplit(maxsplit=1) for line in answer.out.splitlines() if len(line.split()) > 1)
+    facts = dict(
+        line.rsplit(maxsplit=1) for line in answer.out.splitlines() if len(line.split()) > 1
+    )
     assert facts["lambda"] == "0.75"
     assert facts["spectral gap"] == "0.25"
     assert facts["weights"] == "lazy"
     network = peerdescent.Network(peerdescent.networks.topology.exponential(20))
-    assert float(facts["smallest eigenvalue"]) == pytest.approx(network.smallest_eigenvalue, rel=1e-5)
+    assert float(facts["smallest eigenvalue"]) == pytest.approx(
+        network.smallest_eigenvalue, rel=1e-5
+    )
     assert all(facts[name] == "yes" for name in METHODS)
     assert is_drawn("figures/e.png")
 
@@ -111,7 +115,11 @@ def test_a_section_as_json_and_csv(peer, section):
     rows = json.loads(peer("list", section, "--format", "json").out)
     table = list(csv.DictReader(StringIO(peer("list", section, "--format", "csv").out)))
     first = next(iter(rows[0]))
-    assert sorted(row[first] for row in rows) == sorted(row[first] for row in table) == sorted(SECTIONS[section])
+    assert (
+        sorted(row[first] for row in rows)
+        == sorted(row[first] for row in table)
+        == sorted(SECTIONS[section])
+    )
     assert all(list(row) == list(rows[0]) for row in [*rows, *table])
     assert not [row for row in table if row.get("what") == ""]
 
@@ -122,7 +130,9 @@ def test_what_is_listed_as_json_is_what_the_library_has(peer):
     by_name = {row["method"]: row for row in everything["methods"]}
     for name, entry in METHODS.items():
         row, built = by_name[name], entry.build()
-        assert [row["estimator"], row["fusion"]] == [type(p).__name__.replace("_", "-") for p in built.parts]
+        assert [row["estimator"], row["fusion"]] == [
+            type(p).__name__.replace("_", "-") for p in built.parts
+        ]
         values = {own: str(value) for own, value in row["parameters"].items()}
         assert values == {own: str(built.parameters[own]) for own in entry.parameters}
         assert (row["purpose"], row["source"]) == (entry.purpose, entry.citation)
@@ -144,7 +154,9 @@ def test_network_as_json_and_csv(peer):
     (row,) = csv.DictReader(StringIO(peer(*words, "csv").out))
     assert list(row) == [*facts, *METHODS]
     assert (float(row["lambda"]), row["gt-hsgd"], row["d2"]) == (network.lam, "True", "False")
-    faulty = json.loads(peer("network", "ring", "--fault", "drop=0.1", "--rounds", "2", "--format", "json").out)
+    faulty = json.loads(
+        peer("network", "ring", "--fault", "drop=0.1", "--rounds", "2", "--format", "json").out
+    )
     assert (faulty["faults"], faulty["rounds"]) == (["drop=0.1"], 2)
     (W,) = json.loads(peer("network", "ring", "--nodes", "5", "--matrix", "--format", "json").out)
     np.testing.assert_array_equal(W, peerdescent.Network(peerdescent.networks.topology.ring(5)).W)
@@ -203,6 +215,12 @@ def test_completion_with_notes(completed, monkeypatch, columns):
 def test_completion_is_installed_for_the_shell(peer, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("shellingham.detect_shell", lambda *_: ("bash", "/bin/bash"))
-    assert "complete -o default -F _peerdescent_completion peerdescent" in peer("--show-completion").out
+    assert (
+        "complete -o default -F _peerdescent_completion peerdescent"
+        in peer("--show-completion").out
+    )
     assert "bash completion installed in " in peer("--install-completion").out
-    assert "_PEERDESCENT_COMPLETE=complete_bash" in (tmp_path / ".bash_completions/peerdescent.sh").read_text()
+    assert (
+        "_PEERDESCENT_COMPLETE=complete_bash"
+        in (tmp_path / ".bash_completions/peerdescent.sh").read_text()
+    )

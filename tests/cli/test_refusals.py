@@ -170,9 +170,18 @@ def test_bad_input(refusal, command):
 BAD_FILES = {
     "alpha = [[1, 2]]": ("tune dsgd --grid x.toml", "alpha = [[1, 2]] in x.toml: give numbers"),
     "nodes = 99999999999999999999": ("run dsgd --config x.toml", "nodes cannot share 1797 rows"),
-    "nodes = " + "[" * 20_000: ("run dsgd --config x.toml", "x.toml is not TOML: maximum recursion depth exceeded"),
-    "alpha = " + "[" * 20_000: ("tune dsgd --grid x.toml", "x.toml is not TOML: maximum recursion depth exceeded"),
-    "strength = 1" + "0" * 400: ("run dsgd --config x.toml", "in x.toml: must be a number below 1e308"),
+    "nodes = " + "[" * 20_000: (
+        "run dsgd --config x.toml",
+        "x.toml is not TOML: maximum recursion depth exceeded",
+    ),
+    "alpha = " + "[" * 20_000: (
+        "tune dsgd --grid x.toml",
+        "x.toml is not TOML: maximum recursion depth exceeded",
+    ),
+    "strength = 1" + "0" * 400: (
+        "run dsgd --config x.toml",
+        "in x.toml: must be a number below 1e308",
+    ),
     "1 99999999999999:1\n-1 1:1\n": ("run dsgd --data x.svm --nodes 2", "x.svm as LIBSVM text"),
     "1 2000000000:1\n-1 1:1\n": (
         "run dsgd --data x.svm --nodes 2",
@@ -220,7 +229,10 @@ BAD_FILES = {
         "run dsgd --data x.csv --nodes 2 --target z",
         "--target z is no column of x.csv: its columns are a, site, y",
     ),
-    "a,site,y\n5,Ulm,0\n3,,1\n5,Ulm,1\n": ("run dsgd --data x.csv --groups site", "site is missing in 1 rows: fill"),
+    "a,site,y\n5,Ulm,0\n3,,1\n5,Ulm,1\n": (
+        "run dsgd --data x.csv --groups site",
+        "site is missing in 1 rows: fill",
+    ),
     "a,b,y\n" + "".join(f"{k},7,{k % 2}\n" for k in range(12)): (
         "run dsgd --data x.csv --nodes 2",
         "counts the rows, so it is an index: leave it out by --index a, or if it is a feature, ",
@@ -247,7 +259,9 @@ def test_bad_files(refusal, content):
 
 def test_a_device_that_is_not_there():
     command = [sys.executable, "-m", "peerdescent", "run", "dsgd", "--nodes", "4", "--steps", "2"]
-    ended = subprocess.run(command, env=os.environ | {"JAX_PLATFORMS": "abacus"}, capture_output=True, text=True)
+    ended = subprocess.run(
+        command, env=os.environ | {"JAX_PLATFORMS": "abacus"}, capture_output=True, text=True
+    )
     assert ended.returncode == 2
     assert ended.stderr.count("\n") == 1
     assert "JAX_PLATFORMS=abacus: JAX finds no such device" in ended.stderr
@@ -255,12 +269,32 @@ def test_a_device_that_is_not_there():
 
 def test_config_has_absolute_paths_of_data(peer):
     Path("x.csv").write_text("1,2,0\n3,4,1\n5,7,0\n9,8,1\n")
-    assert peer("run", "dsgd", "--data", "x.csv", "--nodes", "2", "--steps", "2", "--out", "a", "--quiet").code == 0
+    assert (
+        peer(
+            "run",
+            "dsgd",
+            "--data",
+            "x.csv",
+            "--nodes",
+            "2",
+            "--steps",
+            "2",
+            "--out",
+            "a",
+            "--quiet",
+        ).code
+        == 0
+    )
     assert f'data = "{Path("x.csv").absolute()}"' in Path("a/config.toml").read_text()
-    assert peer("run", "--resume", "--data", "./x.csv", "--steps", "3", "--out", "a", "--quiet").code == 0
+    assert (
+        peer("run", "--resume", "--data", "./x.csv", "--steps", "3", "--out", "a", "--quiet").code
+        == 0
+    )
 
 
-@pytest.mark.parametrize(("flags", "rows"), [("--header --target 0", 4), ("--no-header --target 0", 5)])
+@pytest.mark.parametrize(
+    ("flags", "rows"), [("--header --target 0", 4), ("--no-header --target 0", 5)]
+)
 def test_header_and_target(peer, flags, rows):
     Path("x.csv").write_text("0,1,2\n1,5,6\n0,7,9\n1,8,3\n0,7,7\n")
     command = f"run dsgd --data x.csv {flags} --nodes 2 --steps 1 --quiet"
@@ -308,17 +342,24 @@ def test_what_is_done_to_a_file_is_said(peer):
     assert (options["nodes"], options["scale"], options["normalise"]) == (2, True, False)
     assert "+1 is" not in peer(*command.split(), "--quiet").err
     again, first = (
-        pd.read_csv(StringIO(peer("run", *words, "--quiet", "--format", "csv").out)).drop(columns="seconds")
+        pd.read_csv(StringIO(peer("run", *words, "--quiet", "--format", "csv").out)).drop(
+            columns="seconds"
+        )
         for words in (["--config", "a/config.toml"], command.split()[1:])
     )
     pd.testing.assert_frame_equal(again, first)
     assert peer("run", "--resume", "--out", "a", "--steps", "3", "--quiet").code == 0
-    assert "labels" not in peer("run", "dsgd", "--nodes", "4", "--steps", "2", "--record", "1").err, "a named set"
+    assert (
+        "labels" not in peer("run", "dsgd", "--nodes", "4", "--steps", "2", "--record", "1").err
+    ), "a named set"
 
 
 @pytest.mark.parametrize(
     ("flags", "normalised", "said"),
-    [("--problem linear", False, "--scale brings them to [0, 1]"), ("--positive 2", True, "--no-normalise keeps them")],
+    [
+        ("--problem linear", False, "--scale brings them to [0, 1]"),
+        ("--positive 2", True, "--no-normalise keeps them"),
+    ],
 )
 def test_notes_about_rows_and_columns_have_flags(peer, flags, normalised, said):
     Path("x.csv").write_text("a,b,y\n1,2000,1\n2,3000,2\n0,1000,3\n")
@@ -332,7 +373,10 @@ def test_notes_about_rows_and_columns_have_flags(peer, flags, normalised, said):
     [
         ({"partition": "shards", "each": 3}, {"partition": "shards", "each": 3}),
         ({"partition": "classes", "each": 1}, {"partition": "classes", "each": 1}),
-        ({"partition": "quantity", "concentration": 5.0}, {"partition": "quantity", "concentration": 5.0}),
+        (
+            {"partition": "quantity", "concentration": 5.0},
+            {"partition": "quantity", "concentration": 5.0},
+        ),
         ({"normalise": False}, {"normalised": False, "scaled": False}),
         ({"scale": True, "problem": "linear"}, {"normalised": True, "scaled": True}),
     ],
@@ -347,13 +391,22 @@ def test_problems(name, labels):
     problem, network = experiment.build(experiment.settle({}, {"problem": name, "nodes": 4}))
     data = peerdescent.datasets.load("digits", labels=labels)
     direct = getattr(peerdescent.problems, name)(data.partition(4))
-    assert (problem.name, problem.dimension, problem.about) == (direct.name, direct.dimension, direct.about)
-    assert problem.loss(problem.start if problem.start is not None else np.zeros(problem.dimension)) > 0
+    assert (problem.name, problem.dimension, problem.about) == (
+        direct.name,
+        direct.dimension,
+        direct.about,
+    )
+    assert (
+        problem.loss(problem.start if problem.start is not None else np.zeros(problem.dimension))
+        > 0
+    )
     assert network.n == 4
 
 
 def test_labels_of_two_classes_for_a_perceptron():
-    two = experiment.build(experiment.settle({}, {"problem": "perceptron", "nodes": 4, "positive": (1, 3)}))[0]
+    two = experiment.build(
+        experiment.settle({}, {"problem": "perceptron", "nodes": 4, "positive": (1, 3)})
+    )[0]
     ten = experiment.build(experiment.settle({}, {"problem": "perceptron", "nodes": 4}))[0]
     assert ten.dimension - two.dimension == 9 * 33
 
@@ -369,10 +422,18 @@ def commands():
             yield [name, *needed.get(name, [])], command
 
 
-NUMBERS = {name for name, kind in KINDS.items() if kind in (int, float)} - {"precision", "target", "index", "groups"}
+NUMBERS = {name for name, kind in KINDS.items() if kind in (int, float)} - {
+    "precision",
+    "target",
+    "index",
+    "groups",
+}
 NUMBERS |= {"seeds", "lam", "epsilon", "alpha", "initial_batch"}
 WRONG = [
-    ([*words, option.opts[-1]]) for words, command in commands() for option in command.params if option.name in NUMBERS
+    ([*words, option.opts[-1]])
+    for words, command in commands()
+    for option in command.params
+    if option.name in NUMBERS
 ]
 
 
@@ -384,7 +445,14 @@ def test_a_number_of_the_wrong_type_is_named_with_its_option(refusal, words):
 
 def test_the_numbers_of_all_commands_are_tried():
     assert {words[-1] for words in WRONG} == {"--" + name.replace("_", "-") for name in NUMBERS}
-    assert {words[0] for words in WRONG} == {"run", "compare", "tune", "network", "reproduce", "theory"}
+    assert {words[0] for words in WRONG} == {
+        "run",
+        "compare",
+        "tune",
+        "network",
+        "reproduce",
+        "theory",
+    }
 
 
 def test_out_of_memory(refusal, monkeypatch):

@@ -43,7 +43,14 @@ def test_run_prints_a_table_and_a_closing_line(peer, tmp_path):
 def test_long_traces_are_shortened_in_the_table_only(peer):
     table = peer("run", "dsgd", *SMALL[:4], "--record", "40").out
     assert len(table.splitlines()) == 2 + console.ROWS + 1
-    assert len(pd.read_csv(StringIO(peer("run", "dsgd", *SMALL[:4], "--record", "40", "--format", "csv").out))) == 41
+    assert (
+        len(
+            pd.read_csv(
+                StringIO(peer("run", "dsgd", *SMALL[:4], "--record", "40", "--format", "csv").out)
+            )
+        )
+        == 41
+    )
 
 
 def test_csv_and_json_can_be_piped(peer):
@@ -77,8 +84,14 @@ def test_every_option_reaches_the_run(peer):
     options = "--data digits --rows 400 --positive 1,2 --partition dirichlet --concentration 0.3 --strength 0.1"
     options += " --regulariser l2 --topology star --weights metropolis --nodes 5 --epochs 0.2 --seed 3 --data-seed 4"
     options += " --engine debug --precision 64 --record 3 --grid log --skip-stationarity --clock phones --format csv"
-    options += " --fault drop=0.2 --rounds 2 --accelerate --scale --no-normalise --problem svm --intercept"
-    tried = {word[2:].removeprefix("no-").replace("-", "_") for word in options.split() if word.startswith("--")}
+    options += (
+        " --fault drop=0.2 --rounds 2 --accelerate --scale --no-normalise --problem svm --intercept"
+    )
+    tried = {
+        word[2:].removeprefix("no-").replace("-", "_")
+        for word in options.split()
+        if word.startswith("--")
+    }
     assert {field.name for field in fields(Options)} - tried == {
         "data_dir",
         "target",
@@ -98,7 +111,9 @@ def test_every_option_reaches_the_run(peer):
     }
     shown = pd.read_csv(StringIO(peer("run", "gt-hsgd[alpha=0.3]", *options.split()).out))
 
-    data = peerdescent.datasets.load("digits", rows=400, seed=4, positive=[1, 2], scale=True, normalise=False)
+    data = peerdescent.datasets.load(
+        "digits", rows=400, seed=4, positive=[1, 2], scale=True, normalise=False
+    )
     partition = data.partition(5, by="dirichlet", concentration=0.3, seed=4)
     result = peerdescent.run(
         peerdescent.methods.gt_hsgd(alpha=0.3),
@@ -139,7 +154,18 @@ def test_a_run_folder(peer):
 
 
 def test_config_toml_reproduces_the_run(peer):
-    options = ("--epochs", "2", "--nodes", "5", "--seed", "3", "--partition", "dirichlet", "--concentration", "0.3")
+    options = (
+        "--epochs",
+        "2",
+        "--nodes",
+        "5",
+        "--seed",
+        "3",
+        "--partition",
+        "dirichlet",
+        "--concentration",
+        "0.3",
+    )
     peer("run", "gt-dsgd[alpha=0.3]", *options, "--positive", "1,2", "--record", "5", "--out", "a")
     assert peer("run", "--config", "a/config.toml", "--out", "b").code == 0
     pd.testing.assert_frame_equal(
@@ -156,7 +182,9 @@ def test_resume_equals_an_unbroken_run(peer):
     answer = peer("run", "--resume", "--out", "part", *SMALL[2:])
     assert answer.code == 0
     assert trace("part")["loss"].tolist() == trace("whole")["loss"].tolist()
-    assert trace("part")["seconds"].tolist()[:3] == before["seconds"].tolist()  # the first part was not run again
+    assert (
+        trace("part")["seconds"].tolist()[:3] == before["seconds"].tolist()
+    )  # the first part was not run again
     assert tomllib.loads(Path("part/config.toml").read_text())["steps"] == 40
 
 
@@ -172,7 +200,11 @@ def test_resume_keeps_its_own_options(peer):
 
 
 @pytest.mark.parametrize(
-    "words", [("run", "dsgd"), ("compare", "dsgd[alpha=0.4,batch=1]", "gt-dsgd[alpha=0.4,batch=1]", "--seed", "0")]
+    "words",
+    [
+        ("run", "dsgd"),
+        ("compare", "dsgd[alpha=0.4,batch=1]", "gt-dsgd[alpha=0.4,batch=1]", "--seed", "0"),
+    ],
 )
 def test_a_refused_resume_changes_nothing(peer, words):
     peer(*words, *SMALL, "--out", "a")
@@ -198,7 +230,9 @@ def test_warnings_are_one_line(peer):
     Path("holes.csv").write_text(f"a,b,label\n{rows}\n")
     answer = peer("run", "dsgd", *SMALL, "--data", "holes.csv")
     assert answer.code == 0
-    assert answer.err.startswith("warning: holes.csv: 8 missing values (10.0%) are read as 0, in b; if 0")
+    assert answer.err.startswith(
+        "warning: holes.csv: 8 missing values (10.0%) are read as 0, in b; if 0"
+    )
     assert answer.err.splitlines()[1] == "holes.csv: labels: -1 is 0; +1 is 1"
     assert answer.err.splitlines()[-1].startswith(
         "parameters of dsgd that are not given are the defaults, tuned for no"
@@ -250,7 +284,9 @@ def test_compare(peer):
     answer = peer("compare", *methods, *SMALL, "--seed", "3,4", "--out", "c")
     assert answer.code == 0
     head, _, *rows, caption = answer.out.splitlines()
-    columns = "method epoch loss grad norm stationarity consensus gradients rounds bytes seconds status"
+    columns = (
+        "method epoch loss grad norm stationarity consensus gradients rounds bytes seconds status"
+    )
     assert " ".join(head.split()) == columns
     assert "means over 2 seeds" in caption
     table = pd.read_csv("c/comparison.csv")
@@ -267,7 +303,9 @@ def test_compare(peer):
     again = peer("compare", "--config", "c/config.toml", "--format", "json")
     assert [row["loss"] for row in json.loads(again.out)] == table["loss"].tolist()
     assert peer("run", "--config", "c/gt-dsgd/seed-4/config.toml", "--out", "d").code == 0
-    assert trace("d")["loss"].tolist() == pytest.approx(trace("c/gt-dsgd/seed-4")["loss"].tolist(), rel=1e-6)
+    assert trace("d")["loss"].tolist() == pytest.approx(
+        trace("c/gt-dsgd/seed-4")["loss"].tolist(), rel=1e-6
+    )
 
 
 def test_compare_chooses_what_is_not_given_and_says_so(peer):
@@ -276,7 +314,10 @@ def test_compare_chooses_what_is_not_given_and_says_so(peer):
     assert "100, 101, 102" in answer.err
     assert 4 < int(tried) <= 150
     assert f"alpha={alpha}.0" in pd.read_csv("c/comparison.csv")["selector"][0]
-    assert f"alpha={alpha}.0" in tomllib.loads(Path("c/gt-dsgd/seed-0/config.toml").read_text())["method"]
+    assert (
+        f"alpha={alpha}.0"
+        in tomllib.loads(Path("c/gt-dsgd/seed-0/config.toml").read_text())["method"]
+    )
     page = peer("report", "c")
     assert f"of {tried} configurations" in Path(page.out.strip()).read_text(encoding="utf-8")
     plain = peer("compare", "gt-dsgd", GIVEN[0], *TWO, "--defaults", "--format", "csv")
@@ -349,20 +390,40 @@ def test_a_second_comparison_leaves_nothing_of_the_first(peer):
     Path("c/gt-dsgd/notes.txt").write_text("mine")
     peer("run", "d2", *SMALL, "--out", "c/mine")
     peer("compare", GIVEN[0], "d2[alpha=0.4,batch=1]", *SMALL, "--seed", "0", "--out", "c")
-    assert {path.name for path in Path("c").iterdir() if path.is_dir()} == {"dsgd", "d2", "gt-dsgd", "mine"}
+    assert {path.name for path in Path("c").iterdir() if path.is_dir()} == {
+        "dsgd",
+        "d2",
+        "gt-dsgd",
+        "mine",
+    }
     assert [path.name for path in Path("c/gt-dsgd").iterdir()] == ["notes.txt"]
     assert [path.name for path in Path("c/dsgd").iterdir()] == ["seed-0"]
     assert Path("c/notes.txt").read_text() == "mine"
     assert peerdescent.Trace.load("c/mine").status == "done"
     answer = peer("run", "dsgd", *SMALL, "--out", "c")
-    assert (answer.code, "c holds results of several methods: give another folder" in answer.err) == (2, True)
+    assert (
+        answer.code,
+        "c holds results of several methods: give another folder" in answer.err,
+    ) == (2, True)
     answer = peer("compare", "dsgd", "d2", *SMALL, "--out", "c/mine")
     assert (answer.code, "c/mine holds a run: give another folder" in answer.err) == (2, True)
 
 
 def test_compare_is_resumed(peer):
     methods = ("dsgd[batch=1]", GIVEN[1])
-    peer("compare", *methods, *SMALL[:2], "--steps", "20", "--record", "2", "--seed", "0-1", "--out", "c")
+    peer(
+        "compare",
+        *methods,
+        *SMALL[:2],
+        "--steps",
+        "20",
+        "--record",
+        "2",
+        "--seed",
+        "0-1",
+        "--out",
+        "c",
+    )
     chosen = pd.read_csv("c/comparison.csv")["selector"]
     assert peer("compare", "--resume", "--out", "c", *SMALL[2:]).code == 0
     table = pd.read_csv("c/comparison.csv")
@@ -371,10 +432,14 @@ def test_compare_is_resumed(peer):
     peer("compare", *chosen, *TWO, "--out", "whole")
     for name in ("dsgd", "gt-dsgd"):
         for seed in (0, 1):
-            both = [trace(f"{folder}/{name}/seed-{seed}")["loss"].tolist() for folder in ("c", "whole")]
+            both = [
+                trace(f"{folder}/{name}/seed-{seed}")["loss"].tolist() for folder in ("c", "whole")
+            ]
             assert both[0] == pytest.approx(both[1], rel=1e-6)
     answer = peer("compare", "--resume", "--out", "c", "--seed", "1")
-    assert (answer.code, "seed" in answer.err) == (2, True), "a comparison goes on with all of its seeds"
+    assert (answer.code, "seed" in answer.err) == (2, True), (
+        "a comparison goes on with all of its seeds"
+    )
 
 
 @pytest.mark.parametrize("words", [("run", "dsgd"), ("compare", "dsgd", "d2"), ("tune", "dsgd")])
@@ -400,7 +465,10 @@ def test_force(peer):
     Path("mine.png").write_text("mine")
     for words in (("plot", "mine"), ("report", "mine"), ("network", "ring", "--nodes", "4")):
         answer = peer(*words, "--out", "mine.png")
-        assert (answer.code, "give another name, or --force to replace it" in answer.err) == (2, True)
+        assert (answer.code, "give another name, or --force to replace it" in answer.err) == (
+            2,
+            True,
+        )
 
 
 def test_two_processes_do_not_share_a_folder(peer):
@@ -438,11 +506,15 @@ def test_faults_are_options_and_part_of_what_a_run_is(peer, tmp_path):
     plain = peer("run", "gt-dsgd", *SMALL, "--topology", "ring", "--out", "b", "--quiet")
     assert plain.code == 0
     ideal = trace(tmp_path / "b")
-    assert 0.8 < whole["bytes"].iloc[-1] / ideal["bytes"].iloc[-1] < 1.2, "half of the messages, twice the rounds"
+    assert 0.8 < whole["bytes"].iloc[-1] / ideal["bytes"].iloc[-1] < 1.2, (
+        "half of the messages, twice the rounds"
+    )
     assert whole["rounds"].iloc[-1] == 2 * ideal["rounds"].iloc[-1]
     again = peer("run", "--config", "a/config.toml", "--out", "c", "--quiet")
     assert again.code == 0
-    pd.testing.assert_frame_equal(trace(tmp_path / "c").drop(columns="seconds"), whole.drop(columns="seconds"))
+    pd.testing.assert_frame_equal(
+        trace(tmp_path / "c").drop(columns="seconds"), whole.drop(columns="seconds")
+    )
     page = peer("report", ".")
     assert page.code == 0
     assert "drop=0.5" in (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -454,9 +526,15 @@ def test_faults_are_options_and_part_of_what_a_run_is(peer, tmp_path):
         (["--fault", "drop=2"], "probability of drop = 2.0: must be a probability in [0, 1)"),
         (["--fault", "drip=0.1"], "unknown fault 'drip': did you mean 'drop'?"),
         (["--fault", "drop"], "--fault drop: must be drop=probability[,one-way]"),
-        (["--topology", "directed-exponential", "--fault", "drop=0.1"], "cuts links in both directions"),
+        (
+            ["--topology", "directed-exponential", "--fault", "drop=0.1"],
+            "cuts links in both directions",
+        ),
         (["--accelerate"], "accelerate with --rounds 1: give two rounds or more"),
-        (["--weights", "push-pull"], "gt-dsgd needs a doubly stochastic W; exponential has push-pull weights"),
+        (
+            ["--weights", "push-pull"],
+            "gt-dsgd needs a doubly stochastic W; exponential has push-pull weights",
+        ),
     ],
 )
 def test_bad_faults(peer, words, reason):
@@ -476,10 +554,21 @@ def test_a_run_stops_by_rules_and_continues_without_what_it_met(peer):
     assert f"<= 0.6 at step {found['step'].iloc[-1]};" in answer.err
     assert tomllib.loads(Path("a/config.toml").read_text())["stop"] == ["loss=0.6", "patience=30"]
     assert peer("run", "--config", "a/config.toml", "--out", "b", "--quiet").code == 0
-    pd.testing.assert_frame_equal(trace("b").drop(columns="seconds"), found.drop(columns="seconds"), check_exact=True)
+    pd.testing.assert_frame_equal(
+        trace("b").drop(columns="seconds"), found.drop(columns="seconds"), check_exact=True
+    )
     assert peer("run", "--resume", "--out", "a", "--stop", "loss=0.1", "--quiet").code == 0
     assert trace("a")["step"].iloc[-1] == 40
-    peer("compare", "dsgd[alpha=2,batch=1]", "gt-dsgd[alpha=2,batch=1]", *TWO, "--stop", "loss=0.6", "--out", "c")
+    peer(
+        "compare",
+        "dsgd[alpha=2,batch=1]",
+        "gt-dsgd[alpha=2,batch=1]",
+        *TWO,
+        "--stop",
+        "loss=0.6",
+        "--out",
+        "c",
+    )
     table = pd.read_csv("c/comparison.csv")
     assert table["status"].tolist() == ["stopped", "stopped"]
 
@@ -505,7 +594,18 @@ def test_accuracy_on_rows_of_another_file(peer):
     rows = [f"{k % 7},{(3 * k) % 5},{'yes' if k % 7 > 3 else 'no'}" for k in range(60)]
     Path("train.csv").write_text("\n".join(["a,b,y", *rows[:40]]))
     Path("test.csv").write_text("\n".join(["a,b,y", *rows[40:]]))
-    common = ["--data", "train.csv", "--test", "test.csv", "--target", "y", "--scale", "--intercept", "--nodes", "4"]
+    common = [
+        "--data",
+        "train.csv",
+        "--test",
+        "test.csv",
+        "--target",
+        "y",
+        "--scale",
+        "--intercept",
+        "--nodes",
+        "4",
+    ]
     common += ["--steps", "60", "--record", "2", "--quiet"]
     assert peer("run", "gt-dsgd[alpha=4]", *common, "--out", "a").code == 0
     found = peerdescent.Trace.load("a")
@@ -518,9 +618,32 @@ def test_accuracy_on_rows_of_another_file(peer):
     again = peer("run", "--resume", "--out", "a", "--steps", "90", "--quiet")
     assert again.code == 0, again.err
     assert "test accuracy" in again.out
-    shown = peer("compare", "gt-dsgd[alpha=4,batch=1]", "dsgd[alpha=4,batch=1]", *common, "--seed", "0-1", "--out", "c")
+    shown = peer(
+        "compare",
+        "gt-dsgd[alpha=4,batch=1]",
+        "dsgd[alpha=4,batch=1]",
+        *common,
+        "--seed",
+        "0-1",
+        "--out",
+        "c",
+    )
     assert shown.code == 0
     means = pd.read_csv("c/comparison.csv")["test accuracy"]
     assert all(f"{mean:.1%}" in shown.out for mean in means)
-    refused = peer("run", "dsgd", "--data", "train.csv", "--test", "test.csv", "--nodes", "4", "--problem", "pca")
-    assert f"--test {Path('test.csv').absolute()} has no meaning with --problem pca: leave it out" in refused.err
+    refused = peer(
+        "run",
+        "dsgd",
+        "--data",
+        "train.csv",
+        "--test",
+        "test.csv",
+        "--nodes",
+        "4",
+        "--problem",
+        "pca",
+    )
+    assert (
+        f"--test {Path('test.csv').absolute()} has no meaning with --problem pca: leave it out"
+        in refused.err
+    )

@@ -24,12 +24,19 @@ TRAIN = load(FRAME, target="kind", scale=True, normalise=False, name="train")
 
 def test_the_same_rows_are_the_same():
     for options in ({}, {"scale": True}, {"normalise": True}, {"scale": True, "normalise": True}):
-        for source, more in ((FRAME, {"target": "kind"}), ((csr_array(np.eye(4) * 3), [1, 2, 1, 2]), {})):
+        for source, more in (
+            (FRAME, {"target": "kind"}),
+            ((csr_array(np.eye(4) * 3), [1, 2, 1, 2]), {}),
+        ):
             first = load(source, **more, **options)
             again = load(source, like=first, **more)
             assert (abs(first.features - again.features)).sum() == 0
             assert first.labels.tolist() == again.labels.tolist()
-            assert (first.classes, first.kind, first.columns) == (again.classes, again.kind, again.columns)
+            assert (first.classes, first.kind, first.columns) == (
+                again.classes,
+                again.kind,
+                again.columns,
+            )
             assert first.facts == again.facts
 
 
@@ -58,7 +65,8 @@ def test_sparse_rows_without_the_last_columns_are_widened():
     assert test.features.toarray().tolist() == [[0.5, 0.25, 0]]
     full = load((csr_array([[1.0, 2.0], [3.0, 0.0]]), [0, 1]), scale=True)
     with pytest.raises(
-        ValueError, match=r"rare is sparse, .* would fill column 0, whose smallest value is 1: .* dense"
+        ValueError,
+        match=r"rare is sparse, .* would fill column 0, whose smallest value is 1: .* dense",
     ):
         load((csr_array([[0.0, 1.0]]), [1]), like=full, name="rare")
 
@@ -72,9 +80,21 @@ def test_sparse_rows_without_the_last_columns_are_widened():
             "test has city=Wien, which train has not: leave out that column, or those rows",
         ),
         (FRAME.drop(columns="age"), {}, "test has no age, which train has: give the same columns"),
-        (FRAME.drop(columns="city"), {}, "test has no city=Bern, city=Rom, city=Ulm, which train has"),
-        (FRAME.assign(kind="cow"), {}, r"test has labels 'cow', which train has not: its classes are cat, dog, fox"),
-        (FRAME, {"scale": True}, "scale=True has no meaning with like=, whose own is taken: leave it out"),
+        (
+            FRAME.drop(columns="city"),
+            {},
+            "test has no city=Bern, city=Rom, city=Ulm, which train has",
+        ),
+        (
+            FRAME.assign(kind="cow"),
+            {},
+            r"test has labels 'cow', which train has not: its classes are cat, dog, fox",
+        ),
+        (
+            FRAME,
+            {"scale": True},
+            "scale=True has no meaning with like=, whose own is taken: leave it out",
+        ),
         (FRAME, {"positive": "cat"}, "positive='cat' has no meaning with like="),
     ],
 )
@@ -117,15 +137,22 @@ def test_a_file_counts_features_as_the_others_do(folder):
     assert load(part, like=memory).features.toarray().tolist() == [[0, 5, 7]]
     none = written(folder / "none", "1\n-1\n")
     assert load(none, like=zero).features.toarray().tolist() == [[0, 0, 0]] * 2
-    with pytest.raises(ValueError, match=r"zero has a feature 0, and one counts from 1: .*load_svmlight_file"):
+    with pytest.raises(
+        ValueError, match=r"zero has a feature 0, and one counts from 1: .*load_svmlight_file"
+    ):
         load(folder / "zero", like=one)
 
 
 def test_a_file_that_may_count_from_0_or_1_is_refused_where_the_others_do_not_say(folder):
     memory = load((csr_array(np.eye(3)), [1, -1, 1]), normalise=False, name="memory")
     for text, found in (("1 0:5\n", [5, 0, 0]), ("1 3:5\n", [0, 0, 5])):
-        assert load(written(folder / "some", text), like=memory).features.toarray().tolist() == [found]
-    with pytest.raises(ValueError, match=r"some may count features from 0 or 1, and memory is no such file: .*zero_b"):
+        assert load(written(folder / "some", text), like=memory).features.toarray().tolist() == [
+            found
+        ]
+    with pytest.raises(
+        ValueError,
+        match=r"some may count features from 0 or 1, and memory is no such file: .*zero_b",
+    ):
         load(written(folder / "some", "1 1:5\n"), like=memory)
 
 
@@ -133,11 +160,18 @@ def test_how_others_were_read_is_kept(folder):
     rows, labels = FRAME[["age", "flat"]].to_numpy(), [1, 0, 0, 1]
     for options in ({"normalise": True}, {"normalise": False}, {"scale": True}):
         train = load((rows, labels), **options)
-        for other in (train, replace(train, labels=-train.labels), replace(train, name="other")[1:]):
+        for other in (
+            train,
+            replace(train, labels=-train.labels),
+            replace(train, name="other")[1:],
+        ):
             assert load((rows, labels), like=other).features.tolist() == train.features.tolist()
     changed = replace(train, features=2 * train.features)
     for other in (changed, changed[:2]):
-        with pytest.raises(ValueError, match=r"features of data are others than load gave, .*: give like= what load"):
+        with pytest.raises(
+            ValueError,
+            match=r"features of data are others than load gave, .*: give like= what load",
+        ):
             load((rows, labels), like=other)
 
 

@@ -19,7 +19,9 @@ import peerdescent.errors
 from peerdescent.datasets import SETS, formats, load
 
 DATA = os.environ.get("PEERDESCENT_DATA")
-needs_data = pytest.mark.skipif(not DATA, reason="PEERDESCENT_DATA is not set: no files of the named sets here")
+needs_data = pytest.mark.skipif(
+    not DATA, reason="PEERDESCENT_DATA is not set: no files of the named sets here"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -190,7 +192,11 @@ def test_kdd98_codes_categories_and_counts_missing_values(monkeypatch):
 
 
 def test_miniboone_signal_is_positive(monkeypatch):
-    asked = openml(monkeypatch, pd.DataFrame({"a": [1.0, 2.0], "b": [-999.0, 0.5]}), pd.Series(["True", "False"]))
+    asked = openml(
+        monkeypatch,
+        pd.DataFrame({"a": [1.0, 2.0], "b": [-999.0, 0.5]}),
+        pd.Series(["True", "False"]),
+    )
     data = load("miniboone")
     assert asked[0]["data_id"] == 41150
     assert data.labels.tolist() == [1, -1]
@@ -210,7 +216,9 @@ def test_a9a_from_openml_is_sparse_and_cached(monkeypatch):
 
 
 def test_covertype_from_openml_is_the_seven_classes(monkeypatch):
-    asked = openml(monkeypatch, pd.DataFrame({"Elevation": [1, 2, 3]}), pd.Categorical(["2", "7", "2"]))
+    asked = openml(
+        monkeypatch, pd.DataFrame({"Elevation": [1, 2, 3]}), pd.Categorical(["2", "7", "2"])
+    )
     assert load("covertype").labels.tolist() == [1, -1, 1]
     assert asked[0]["data_id"] == 1596
 
@@ -219,7 +227,16 @@ def test_covertype_from_openml_is_the_seven_classes(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("a9a", ["no files a9a, a9a.t (plain, .gz or .bz2) in ", "cache", "data 1430", "no network", "data_dir="]),
+        (
+            "a9a",
+            [
+                "no files a9a, a9a.t (plain, .gz or .bz2) in ",
+                "cache",
+                "data 1430",
+                "no network",
+                "data_dir=",
+            ],
+        ),
         ("kdd98", ["no cached copy", "data 23513", "load it by its path"]),
     ],
 )
@@ -237,7 +254,9 @@ def test_what_openml_refuses_is_told(monkeypatch):
         raise ValueError("data set is deactivated")
 
     monkeypatch.setattr("peerdescent.datasets.formats.fetch_openml", fetch)
-    with pytest.raises(ValueError, match=r"OpenML did not give data 41150 \(ValueError: data set is deactivated\)"):
+    with pytest.raises(
+        ValueError, match=r"OpenML did not give data 41150 \(ValueError: data set is deactivated\)"
+    ):
         load("miniboone")
 
 
@@ -299,15 +318,20 @@ def test_half_a_set_is_an_error(tmp_path, monkeypatch, name):
 def test_a_set_of_the_wrong_shape_is_an_error(tmp_path, monkeypatch):
     small_a9a(tmp_path, monkeypatch)
     write(tmp_path / "a9a.t", "-1 1:1\n1 1:1\n")
-    with pytest.raises(ValueError, match=r"shape \(4, 123\) with 4 labels, and should have \(3, 123\): download"):
+    with pytest.raises(
+        ValueError, match=r"shape \(4, 123\) with 4 labels, and should have \(3, 123\): download"
+    ):
         load("a9a", data_dir=tmp_path)
     monkeypatch.setitem(SETS, "covertype", dataclasses.replace(SETS["covertype"], shape=(2, 54)))
     write(tmp_path / "covtype.csv", "1,2,1\n3,4,2\n")
-    with pytest.raises(ValueError, match=r"shape \(2, 2\) with 2 labels, and should have \(2, 54\): download"):
+    with pytest.raises(
+        ValueError, match=r"shape \(2, 2\) with 2 labels, and should have \(2, 54\): download"
+    ):
         load("covertype", data_dir=tmp_path)
     write(tmp_path / "a9a.t", "-1 124:1\n")
     with pytest.raises(
-        ValueError, match=r"a9a as found in .* has shape \(3, 124\) with 3 labels, and should have \(3, 123\)"
+        ValueError,
+        match=r"a9a as found in .* has shape \(3, 124\) with 3 labels, and should have \(3, 123\)",
     ):
         load("a9a", data_dir=tmp_path)
 
@@ -360,7 +384,9 @@ def test_two_classes_and_text(tmp_path):
 
 
 def test_positive_beats_the_set():
-    assert np.array_equal(load("digits", positive=0).labels == 1, load("digits", labels="classes").labels == 0)
+    assert np.array_equal(
+        load("digits", positive=0).labels == 1, load("digits", labels="classes").labels == 0
+    )
 
 
 def test_rows_are_a_seeded_sample_of_the_whole():

@@ -43,7 +43,9 @@ def write(path, text):
 
 
 def idx(array):
-    return b"\0\0\x08" + bytes([array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.tobytes()
+    return (
+        b"\0\0\x08" + bytes([array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.tobytes()
+    )
 
 
 def test_idx(tmp_path, monkeypatch):
@@ -56,7 +58,9 @@ def test_idx(tmp_path, monkeypatch):
     np.testing.assert_allclose(data.features * 255, images.reshape(3, 4), rtol=1e-6)
     assert data.labels.tolist() == [-1, 1, 1]
     (tmp_path / "train-images-idx3-ubyte").write_bytes(b"not an image")
-    with pytest.raises(ValueError, match="train-images-idx3-ubyte as an IDX file: it does not start with the mark"):
+    with pytest.raises(
+        ValueError, match="train-images-idx3-ubyte as an IDX file: it does not start with the mark"
+    ):
         load("mnist", data_dir=tmp_path)
 
 
@@ -83,10 +87,14 @@ def test_csv(tmp_path, text, target, features, labels, ending):
     assert [data.classes[k] for k in data.labels] == labels
 
 
-@pytest.mark.parametrize("text", ["0,1,2\n5,6,0\n7,8,1\n", "3,9,4\n5.5,6.5,0\n7.5,8.5,1\n", "1,2\n3,0\n4,1\n"])
+@pytest.mark.parametrize(
+    "text", ["0,1,2\n5,6,0\n7,8,1\n", "3,9,4\n5.5,6.5,0\n7.5,8.5,1\n", "1,2\n3,0\n4,1\n"]
+)
 def test_csv_whose_first_line_may_be_names(tmp_path, text):
     path = write(tmp_path / "some.csv", text)
-    with pytest.raises(ValueError, match="which may be names of columns or numbers; say which by header="):
+    with pytest.raises(
+        ValueError, match="which may be names of columns or numbers; say which by header="
+    ):
         load(path)
     assert len(load(path, header=True)) == 2
     assert len(load(path, header=False, labels="classes")) == 3
@@ -122,7 +130,9 @@ def test_csv_whose_names_are_numbers_behind_an_index(tmp_path, head, rows):
 def test_csv_whose_names_are_numbers_beside_texts(tmp_path, head, rows, size):
     path = write(tmp_path / "some.csv", "\n".join([head, *rows]))
     options = {"target": -1, "index": 0 if head[0] == "," else None}
-    with pytest.raises(ValueError, match=r"its first line is .* which may be names .* say which by header="):
+    with pytest.raises(
+        ValueError, match=r"its first line is .* which may be names .* say which by header="
+    ):
         load(path, **options)
     data = load(path, header=True, **options)
     assert (len(data), data.dimension + 1, len(data.classes)) == (3, size + (head[0] == ","), 2)
@@ -130,7 +140,11 @@ def test_csv_whose_names_are_numbers_beside_texts(tmp_path, head, rows, size):
 
 @pytest.mark.parametrize(
     "text",
-    ["1,2,cat\n3,4,dog\n5,6,cat\n", "5,3,True\n4.5,3.5,False\n4.5,2.5,true\n", "7,9,cat\n5,6,dog\n3,4,dog\n"],
+    [
+        "1,2,cat\n3,4,dog\n5,6,cat\n",
+        "5,3,True\n4.5,3.5,False\n4.5,2.5,true\n",
+        "7,9,cat\n5,6,dog\n3,4,dog\n",
+    ],
     ids=["the text comes again", "truth values", "numbers that are no names"],
 )
 def test_csv_whose_first_line_is_a_row_with_a_text(tmp_path, text):
@@ -139,7 +153,12 @@ def test_csv_whose_first_line_is_a_row_with_a_text(tmp_path, text):
 
 @pytest.mark.parametrize(
     "texts",
-    [["1.1", "1.10", "1.2"], ["01", "1", "2"], ["1e1", "10", "2"], [f"123456789012345678901{k}" for k in "123"]],
+    [
+        ["1.1", "1.10", "1.2"],
+        ["01", "1", "2"],
+        ["1e1", "10", "2"],
+        [f"123456789012345678901{k}" for k in "123"],
+    ],
 )
 def test_texts_that_are_one_number_are_several_labels_and_groups(tmp_path, texts):
     lines = "".join(f"{texts[k % 3]},{k}.5,{k % 2}\n" for k in range(9))
@@ -162,7 +181,9 @@ def test_numbers_stay_numbers(tmp_path):
 
 
 def test_real_targets_may_be_written_in_several_ways(tmp_path):
-    path = write(tmp_path / "some.csv", "a,y\n" + "".join(f"{k % 7}.5,{k % 2}.{k}\n" for k in range(10, 130)))
+    path = write(
+        tmp_path / "some.csv", "a,y\n" + "".join(f"{k % 7}.5,{k % 2}.{k}\n" for k in range(10, 130))
+    )
     assert load(path).labels[0] == np.float32(0.1)
     few = write(tmp_path / "few.csv", "a,y\n1,0.5\n2,0.50\n3,1.5\n")
     assert load(few, labels="real").labels.tolist() == [0.5, 0.5, 1.5]
@@ -171,11 +192,16 @@ def test_real_targets_may_be_written_in_several_ways(tmp_path):
 def test_a_number_of_one_column_that_is_the_name_of_another_is_refused(tmp_path):
     path = write(tmp_path / "some.csv", ",0,1,2\n0,0.5,8.5,1\n1,2.5,7.5,0\n")
     named = {"header": True, "index": 0, "normalise": False}
-    with pytest.raises(ValueError, match=r"target=2 is the number of the column called '1' .* target=-2 or -1"):
+    with pytest.raises(
+        ValueError, match=r"target=2 is the number of the column called '1' .* target=-2 or -1"
+    ):
         load(path, target=2, **named)
     for target, columns in ((-1, ("0", "1")), ("2", ("0", "1")), (-2, ("0", "2")), (3, ("0", "1"))):
         assert load(path, target=target, labels="real", **named).columns == columns
-    assert len(load(write(tmp_path / "other.csv", "0,1,2\n5,6,0\n7,8,1\n"), header=True, target=2)) == 2
+    assert (
+        len(load(write(tmp_path / "other.csv", "0,1,2\n5,6,0\n7,8,1\n"), header=True, target=2))
+        == 2
+    )
 
 
 def test_csv_of_texts_behind_an_index(tmp_path):
@@ -191,7 +217,8 @@ def test_csv_with_an_index(tmp_path, first):
     lines = [first, *(f"{k},{k % 3},{k % 2}" for k in range(1, 12))]
     path = write(tmp_path / "some.csv", "\n".join(lines))
     with pytest.raises(
-        ValueError, match=r"the first column of some\.csv (has no name|counts the rows), so it is an index"
+        ValueError,
+        match=r"the first column of some\.csv (has no name|counts the rows), so it is an index",
     ):
         load(path)
     with pytest.raises(ValueError, match=r"so it is an index"):
@@ -202,9 +229,13 @@ def test_csv_with_an_index(tmp_path, first):
 
 def test_csv_with_an_index_elsewhere_or_a_name_twice(tmp_path):
     lines = ["a,id,y", *(f"{k % 3},{k},{k % 2}" for k in range(1, 12))]
-    with pytest.raises(ValueError, match=r"column 'id' of some\.csv counts the rows, so it is an index"):
+    with pytest.raises(
+        ValueError, match=r"column 'id' of some\.csv counts the rows, so it is an index"
+    ):
         load(write(tmp_path / "some.csv", "\n".join(lines)))
-    with pytest.raises(ValueError, match=r"some\.csv has several columns called 'y': rename all but one"):
+    with pytest.raises(
+        ValueError, match=r"some\.csv has several columns called 'y': rename all but one"
+    ):
         load(write(tmp_path / "some.csv", "x,y,y\n1,2,0\n3,4,1"))
 
 
@@ -214,14 +245,18 @@ def test_what_does_not_fit_into_memory_is_refused_before_it_is_parsed(tmp_path, 
     text = ("1,2,0\n3,4,1\n" if ".csv" in name else "1 1:1\n0 2:1\n").encode() * 10_000
     path = tmp_path / name
     path.write_bytes({".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)(text))
-    with pytest.raises(ValueError, match=r"what it has would take about .* GiB, and there are 0\.0 GiB of memory"):
+    with pytest.raises(
+        ValueError, match=r"what it has would take about .* GiB, and there are 0\.0 GiB of memory"
+    ):
         load(path)
 
 
 def claiming(shape, kind="<f8"):
     """The start of an array in NumPy's format that claims a shape, and not the rest."""
     stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(stream, {"descr": kind, "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(
+        stream, {"descr": kind, "fortran_order": False, "shape": shape}
+    )
     return stream.getvalue() + bytes(64)
 
 
@@ -253,7 +288,9 @@ def test_npz_with_an_unknown_compression(tmp_path):
         for place in re.finditer(re.escape(mark), bytes(raw)):
             raw[place.start() + offset] = 77
     path.write_bytes(raw)
-    with pytest.raises(ValueError, match="as a NumPy archive: That compression method is not supported"):
+    with pytest.raises(
+        ValueError, match="as a NumPy archive: That compression method is not supported"
+    ):
         load(path)
 
 
@@ -267,7 +304,8 @@ def test_missing_values_become_zero_with_a_warning(tmp_path):
     path = write(tmp_path / "some.csv", "1,,0\n3,4,1\n")
     for _ in range(2):
         with pytest.warns(
-            UserWarning, match=r"some\.csv: 1 missing value \(25\.0%\) is read as 0, in feature 1; if 0 is far"
+            UserWarning,
+            match=r"some\.csv: 1 missing value \(25\.0%\) is read as 0, in feature 1; if 0 is far",
         ) as caught:
             assert load(path, normalise=False).features.tolist() == [[1, 0], [3, 4]]
         assert caught[0].filename == __file__
@@ -286,7 +324,9 @@ def test_half_an_npz(tmp_path):
     path = tmp_path / "some.npz"
     np.savez(path, features=np.eye(2), labels=np.ones(2))
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(ValueError, match=r"cannot read .*some\.npz as a NumPy archive: File is not a zip file"):
+    with pytest.raises(
+        ValueError, match=r"cannot read .*some\.npz as a NumPy archive: File is not a zip file"
+    ):
         load(path)
 
 
@@ -311,20 +351,45 @@ BAD_FILES = [
     ("some.csv", "a,y\n", {}, "some.csv has 0 rows of 2 columns"),
     ("some.csv", "a,y\n1,\n2,1\n", {}, "some.csv has rows without a label"),
     ("some.csv", "1,inf,1\n1,2,0\n", {"normalise": False}, "holds infinite or missing values"),
-    ("some.csv", CSV, {"target": "z"}, "target='z' is no column of some.csv: its columns are 0, 1, 2"),
+    (
+        "some.csv",
+        CSV,
+        {"target": "z"},
+        "target='z' is no column of some.csv: its columns are 0, 1, 2",
+    ),
     ("some.csv", CSV, {"target": 3}, "target=3 is not one of the 3 columns"),
-    ("some.csv", "1,2,0.5\n3,4,1.5\n", {"labels": "classes"}, "has labels such as 0.5: classes are whole numbers"),
+    (
+        "some.csv",
+        "1,2,0.5\n3,4,1.5\n",
+        {"labels": "classes"},
+        "has labels such as 0.5: classes are whole numbers",
+    ),
     (
         "some.csv",
         "1,2,0\n3,4,1\n5,6,2\n",
         {"labels": "binary"},
         "has 3 classes (0, 1, 2), and binary labels need two",
     ),
-    ("some.csv", "1,2,0\n3,4,0\n", {"labels": "binary"}, "has 1 classes (0), and binary labels need two"),
-    ("some.csv", CSV, {"positive": 5}, "positive=5 must be some, but not all, of the classes of some.csv: 0, 1"),
+    (
+        "some.csv",
+        "1,2,0\n3,4,0\n",
+        {"labels": "binary"},
+        "has 1 classes (0), and binary labels need two",
+    ),
+    (
+        "some.csv",
+        CSV,
+        {"positive": 5},
+        "positive=5 must be some, but not all, of the classes of some.csv: 0, 1",
+    ),
     ("some.csv", CSV, {"positive": [0, 1]}, "positive=[0, 1] must be some, but not all"),
     ("some.csv", CSV, {"positive": []}, "positive=[] must be some"),
-    ("some.csv", CSV, {"positive": 1, "labels": "classes"}, "positive=1 has no meaning with labels='classes'"),
+    (
+        "some.csv",
+        CSV,
+        {"positive": 1, "labels": "classes"},
+        "positive=1 has no meaning with labels='classes'",
+    ),
     ("some.csv", CSV, {"labels": "binry"}, "unknown labels 'binry': did you mean 'binary'"),
     ("some.csv", CSV, {"rows": 3}, "rows=3 is more than the 2 rows of some.csv"),
     ("some.csv", CSV, {"rows": 0}, "rows = 0: must be a whole number of at least 1"),
@@ -375,7 +440,9 @@ def test_bad_npz(tmp_path, arrays, message):
 
 
 def test_scale_dense_and_sparse_agree(tmp_path):
-    dense = load(write(tmp_path / "some.csv", "5,0,7,0\n9,4,7,1\n7,0,7,0\n"), scale=True, normalise=False)
+    dense = load(
+        write(tmp_path / "some.csv", "5,0,7,0\n9,4,7,1\n7,0,7,0\n"), scale=True, normalise=False
+    )
     text = "0 1:5 3:7\n1 1:9 2:4 3:7\n0 1:7 3:7\n"
     sparse = load(write(tmp_path / "some.svm", text), scale=True, normalise=False)
     assert dense.features.tolist() == [[0, 0, 0], [1, 1, 0], [0.5, 0, 0]]
@@ -384,7 +451,10 @@ def test_scale_dense_and_sparse_agree(tmp_path):
 
 def test_scale_looks_at_the_whole_set(tmp_path):
     path = write(tmp_path / "some.csv", "0,0\n10,1\n5,0\n")
-    values = {load(path, scale=True, normalise=False, rows=1, seed=seed).features.item() for seed in range(20)}
+    values = {
+        load(path, scale=True, normalise=False, rows=1, seed=seed).features.item()
+        for seed in range(20)
+    }
     assert values == {0.0, 0.5, 1.0}
 
 
@@ -413,7 +483,10 @@ def test_parsed_once_and_again_when_the_file_changes(tmp_path, no_parsing, cache
 
 
 def test_another_file_of_the_same_size_and_time_is_parsed_again(tmp_path):
-    path, other = write(tmp_path / "some.csv", "7,2,0\n3,4,1\n"), write(tmp_path / "other.csv", "9,2,0\n3,4,1\n")
+    path, other = (
+        write(tmp_path / "some.csv", "7,2,0\n3,4,1\n"),
+        write(tmp_path / "other.csv", "9,2,0\n3,4,1\n"),
+    )
     assert load(path, normalise=False).features[0, 0] == 7
     before = path.stat()
     os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -441,7 +514,9 @@ def test_a_damaged_cache_is_rebuilt(tmp_path, cache_folder, name, damage, no_par
     flipped = bytearray(good)
     flipped[len(good) // 3] ^= 255
     file.write_bytes(
-        {"empty": b"", "text": b"hello", "half": good[: len(good) // 2], "flipped": bytes(flipped)}[damage]
+        {"empty": b"", "text": b"hello", "half": good[: len(good) // 2], "flipped": bytes(flipped)}[
+            damage
+        ]
     )
     assert (load(path).features != first.features).sum() == 0
     no_parsing()
@@ -471,7 +546,9 @@ def test_the_cache_is_the_users_unless_moved(monkeypatch):
 @pytest.mark.parametrize("separator", [";", "\t"])
 @pytest.mark.parametrize("header", ["age{}dose{}ill\n", ""])
 def test_semicolons_and_tabs_separate_too(tmp_path, separator, header):
-    text = header.format(*separator * 2) + "".join(f"{age};0.5;{'yes' if age > 50 else 'no'}\n" for age in (61, 47, 52))
+    text = header.format(*separator * 2) + "".join(
+        f"{age};0.5;{'yes' if age > 50 else 'no'}\n" for age in (61, 47, 52)
+    )
     data = load(write(tmp_path / "some.csv", text.replace(";", separator)), normalise=False)
     assert data.features.tolist() == [[61, 0.5], [47, 0.5], [52, 0.5]]
     assert data.classes == ("no", "yes")
@@ -480,8 +557,14 @@ def test_semicolons_and_tabs_separate_too(tmp_path, separator, header):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"age;dose;ill\n61;1,5;yes\n47;2;no\n", "'dose' of some.csv holds numbers with a comma, such as '1,5': read"),
-        (b"age,city,ill\n61,Z\xfcrich,yes\n", "can't decode byte 0xfc .*; save it as UTF-8, or read it by pandas"),
+        (
+            b"age;dose;ill\n61;1,5;yes\n47;2;no\n",
+            "'dose' of some.csv holds numbers with a comma, such as '1,5': read",
+        ),
+        (
+            b"age,city,ill\n61,Z\xfcrich,yes\n",
+            "can't decode byte 0xfc .*; save it as UTF-8, or read it by pandas",
+        ),
     ],
 )
 def test_other_ways_to_write_a_table_say_the_remedy(tmp_path, content, message):
@@ -494,7 +577,9 @@ def test_other_ways_to_write_a_table_say_the_remedy(tmp_path, content, message):
 def test_semicolons_with_decimal_commas_are_no_texts(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("2,1;0,5;1\n3,5;1,5;0\n2,5;1,0;1\n")
-    with pytest.raises(ValueError, match=r"x.csv.* its separator may be , or ;: read it by pandas.read_csv"):
+    with pytest.raises(
+        ValueError, match=r"x.csv.* its separator may be , or ;: read it by pandas.read_csv"
+    ):
         load(path, target=-1)
     path.write_text("a;b;y\n2,1;0,5;1\n3,5;1,5;0\n")
     with pytest.raises(ValueError, match="numbers with a comma"):

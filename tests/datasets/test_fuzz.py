@@ -9,7 +9,9 @@ import fuzzing
 
 @pytest.mark.parametrize("name", fuzzing.TARGETS)
 def test_valid_inputs_are_accepted(name):
-    assert {fuzzing.outcome(name, content) for content in fuzzing.TARGETS[name][1]()} == {"accepted"}
+    assert {fuzzing.outcome(name, content) for content in fuzzing.TARGETS[name][1]()} == {
+        "accepted"
+    }
 
 
 @pytest.mark.parametrize("name", fuzzing.TARGETS)

@@ -51,11 +51,17 @@ def test_features_of_any_kind_stay_as_they_are(features):
     data = load((features, ["no", "yes", "no"]), scale=True)
     assert isinstance(data.features, csr_array) == hasattr(features, "tocsr")
     expected = FEATURES / FEATURES.max(axis=0)
-    np.testing.assert_allclose(dense(data), expected / np.linalg.norm(expected, axis=1)[:, None], rtol=1e-6)
+    np.testing.assert_allclose(
+        dense(data), expected / np.linalg.norm(expected, axis=1)[:, None], rtol=1e-6
+    )
     assert data.labels.tolist() == [-1, 1, -1]
     assert data.classes == ("no", "yes")
     assert data.notes == ("labels: -1 is no; +1 is yes", NORM)
-    same = (features != before).sum() == 0 if hasattr(features, "tocsr") else np.array_equal(features, before)
+    same = (
+        (features != before).sum() == 0
+        if hasattr(features, "tocsr")
+        else np.array_equal(features, before)
+    )
     assert same, "the data of the user have changed"
 
 
@@ -74,12 +80,21 @@ def test_features_of_any_kind_stay_as_they_are(features):
 )
 def test_labels_of_any_kind(labels):
     data = load((FEATURES, labels), name="mine")
-    assert (data.name, data.kind, data.labels.tolist(), data.classes) == ("mine", "classes", [0, 1, 2], (7, 8, 9))
+    assert (data.name, data.kind, data.labels.tolist(), data.classes) == (
+        "mine",
+        "classes",
+        [0, 1, 2],
+        (7, 8, 9),
+    )
 
 
 def test_real_targets():
     data = load((FEATURES, [0.5, 1.5, 2.0]))
-    assert (data.kind, data.labels.dtype, data.labels.tolist()) == ("real", np.float32, [0.5, 1.5, 2.0])
+    assert (data.kind, data.labels.dtype, data.labels.tolist()) == (
+        "real",
+        np.float32,
+        [0.5, 1.5, 2.0],
+    )
     assert data.notes == ()
     assert data.features.tolist() == FEATURES.tolist(), "another row would mean another target"
     scaled = load((FEATURES, [0.5, 1.5, 2.0]), normalise=True)
@@ -91,13 +106,17 @@ def test_who_has_rows_of_norm_1():
     own = [load((FEATURES, labels)) for labels in ((0, 1, 0), (0, 1, 2), (0.5, 1, 2))]
     assert [data.about["normalised"] for data in own] == [True, True, False]
     assert [NORM in data.notes for data in own] == [True, True, False]
-    ours = [load("digits", labels=kind) for kind in ("binary", "classes", "real")] + [load("synthetic-20x3")]
+    ours = [load("digits", labels=kind) for kind in ("binary", "classes", "real")] + [
+        load("synthetic-20x3")
+    ]
     assert all(data.about["normalised"] and data.notes == () for data in ours)
     assert not load((FEATURES, (0, 1, 0)), normalise=False).about["normalised"]
 
 
 TARGETS = [0.5, 1.5, 2.5]
-SIZES = pd.DataFrame({"age": [30.0, 50, 40], "income": [-5e4, 1e4, 0], "ill": [0, 1, 1], "none": 0, "y": TARGETS})
+SIZES = pd.DataFrame(
+    {"age": [30.0, 50, 40], "income": [-5e4, 1e4, 0], "ill": [0, 1, 1], "none": 0, "y": TARGETS}
+)
 
 
 @pytest.mark.parametrize("make", [lambda one: one, csr_array], ids=["dense", "sparse"])
@@ -143,7 +162,11 @@ def test_facts_tell_data_apart():
 
 
 def test_rows_keep_their_groups():
-    features, labels, owners = np.arange(40.0).reshape(20, 2), [0, 1] * 10, [f"node {k // 10}" for k in range(20)]
+    features, labels, owners = (
+        np.arange(40.0).reshape(20, 2),
+        [0, 1] * 10,
+        [f"node {k // 10}" for k in range(20)],
+    )
     data = load((features, labels), groups=owners, rows=11, seed=3, normalise=False)
     part = data.partition(by="groups")
     assert part.names == ("node 0", "node 1")
@@ -154,26 +177,50 @@ def test_rows_keep_their_groups():
 BAD = {
     "a tuple of 3: give two, (features, labels)": ((1, 2, 3), {}),
     "features without labels: give both, as in load((features, labels))": (FEATURES, {}),
-    "data has features of shape (3,): give (N, p), as by reshape(len(features), -1)": ((FEATURES[:, 0], [0, 1, 0]), {}),
-    "data has features of 3 rows and labels of shape (2,): give one label for each row": ((FEATURES, [0, 1]), {}),
+    "data has features of shape (3,): give (N, p), as by reshape(len(features), -1)": (
+        (FEATURES[:, 0], [0, 1, 0]),
+        {},
+    ),
+    "data has features of 3 rows and labels of shape (2,): give one label for each row": (
+        (FEATURES, [0, 1]),
+        {},
+    ),
     "labels of shape (3, 2): give one label for each row": ((FEATURES, FEATURES), {}),
     "cannot load a int: give a name, a path, (features, labels), a DataFrame, or": (3, {}),
     "cannot load a dict": ({"features": FEATURES}, {}),
     "data has rows without a label: leave them out": ((FEATURES, ["a", None, "b"]), {}),
     "data holds infinite or missing values": ((FEATURES * 1e300, [0, 1, 0]), {"normalise": False}),
-    "target='y' names a column, and data has its labels: leave it out": ((FEATURES, [0, 1, 0]), {"target": "y"}),
-    "index='y' names a column, and the features of data have no names": ((FEATURES, [0, 1, 0]), {"index": "y"}),
+    "target='y' names a column, and data has its labels: leave it out": (
+        (FEATURES, [0, 1, 0]),
+        {"target": "y"},
+    ),
+    "index='y' names a column, and the features of data have no names": (
+        (FEATURES, [0, 1, 0]),
+        {"index": "y"},
+    ),
     "header=True is for .csv files: leave it out": ((FEATURES, [0, 1, 0]), {"header": True}),
     "data_dir='.' is for files: leave it out": ((FEATURES, [0, 1, 0]), {"data_dir": "."}),
     "name='mine' is for data in memory: digits has its own": ("digits", {"name": "mine"}),
-    "groups of shape (2,) for 3 rows: give one for each row": ((FEATURES, [0, 1, 0]), {"groups": [1, 2]}),
-    "groups is missing in 1 rows: fill it in, or leave them out": ((FEATURES, [0, 1, 0]), {"groups": [1, None, 2]}),
+    "groups of shape (2,) for 3 rows: give one for each row": (
+        (FEATURES, [0, 1, 0]),
+        {"groups": [1, 2]},
+    ),
+    "groups is missing in 1 rows: fill it in, or leave them out": (
+        (FEATURES, [0, 1, 0]),
+        {"groups": [1, None, 2]},
+    ),
     "the indices of features and labels differ: give labels.loc[features.index], or arrays": (
         (pd.DataFrame(FEATURES), pd.Series([0, 1, 0], index=[2, 1, 0])),
         {},
     ),
-    "data has labels such as Timestamp": ((FEATURES, pd.Series(pd.date_range("2020-01-01", periods=3))), {}),
-    "column 0 of data holds numbers as text, such as '3.0'": ((FEATURES.astype(str), [0, 1, 0]), {}),
+    "data has labels such as Timestamp": (
+        (FEATURES, pd.Series(pd.date_range("2020-01-01", periods=3))),
+        {},
+    ),
+    "column 0 of data holds numbers as text, such as '3.0'": (
+        (FEATURES.astype(str), [0, 1, 0]),
+        {},
+    ),
 }
 
 
@@ -222,7 +269,10 @@ def test_a_table(tmp_path, kind):
         assert data.features.tolist() == EXPECTED
         assert data.labels.tolist() == [1, -1, -1, 1, -1]
         assert data.classes == ("no", "yes")
-        assert data.notes[:2] == ("texts in sex became a column of 0 and 1 each", "labels: -1 is no; +1 is yes")
+        assert data.notes[:2] == (
+            "texts in sex became a column of 0 and 1 each",
+            "labels: -1 is no; +1 is yes",
+        )
         part = data.partition(by="hospital")
         assert part.names == ("Bern", "Ulm")
         assert [rows.tolist() for rows in part.indices] == [[1, 3], [0, 2, 4]]
@@ -241,9 +291,14 @@ def test_columns_of_pandas():
             "y": pd.Categorical(["b", "a", "b"], ["b", "a"]),
         }
     )
-    with pytest.warns(UserWarning, match=r"some: 4 missing values .* as 0, in whole, truth, grade, mixed; if 0"):
+    with pytest.warns(
+        UserWarning, match=r"some: 4 missing values .* as 0, in whole, truth, grade, mixed; if 0"
+    ):
         data = load(frame, target="y", normalise=False, name="some")
-    assert " ".join(data.columns) == "whole truth grade=low grade=high code=7 code=8 mixed vector[0] vector[1]"
+    assert (
+        " ".join(data.columns)
+        == "whole truth grade=low grade=high code=7 code=8 mixed vector[0] vector[1]"
+    )
     assert data.features.tolist() == [
         [1, 1, 1, 0, 1, 0, 1, 1, 2],
         [0, 0, 0, 0, 0, 1, 2.5, 3, 4],
@@ -267,7 +322,10 @@ BAD_TABLES = {
     "target=-1 is no column of data": (frame(x=1.0), {"target": -1}),
     "target=['y'] is no column of data": (frame(x=1.0), {"target": ["y"]}),
     "index='z' is no column of data": (frame(x=1.0), {"target": "y", "index": "z"}),
-    "target='y' is named twice: a column has one role": (frame(x=1.0), {"target": "y", "groups": "y"}),
+    "target='y' is named twice: a column has one role": (
+        frame(x=1.0),
+        {"target": "y", "groups": "y"},
+    ),
     "data has 12 rows of 1 columns: give features and labels": (frame(), {"target": "y"}),
     "column 'x' of data holds '2020-01-01 00:00:00': turn it into numbers, or leave it out": (
         frame(x=pd.Timestamp("2020-01-01")),
@@ -281,12 +339,18 @@ BAD_TABLES = {
         frame(x=["12", "?"] * 6),
         {"target": "y"},
     ),
-    "column 'x' of data cannot be read as numbers: could not convert": (frame(x=[["a"], ["b"]] * 6), {"target": "y"}),
+    "column 'x' of data cannot be read as numbers: could not convert": (
+        frame(x=[["a"], ["b"]] * 6),
+        {"target": "y"},
+    ),
     "column 'x' of data cannot be read as numbers: int too large": (
         frame(x=pd.Series([10**400, 1] * 6, dtype=object)),
         {"target": "y"},
     ),
-    "column 'x' of data holds lists of different lengths": (frame(x=[[1], [2, 3]] * 6), {"target": "y"}),
+    "column 'x' of data holds lists of different lengths": (
+        frame(x=[[1], [2, 3]] * 6),
+        {"target": "y"},
+    ),
     "the first column of data counts the rows, so it is an index: leave it out by index='x', or if it is a feature": (
         frame(x=range(12)),
         {"target": "y"},
@@ -315,8 +379,14 @@ BAD_TABLES = {
         pd.DataFrame([[1, 2, 0], [3, 4, 1]], columns=["x", "x", "y"]),
         {"target": "y"},
     ),
-    "hospital is missing in 6 rows": (frame(x=1.0, hospital=["Ulm", None] * 6), {"target": "y", "groups": "hospital"}),
-    "a column of groups cannot be called 'label'": (frame(x=1.0, label="a"), {"target": "y", "groups": "label"}),
+    "hospital is missing in 6 rows": (
+        frame(x=1.0, hospital=["Ulm", None] * 6),
+        {"target": "y", "groups": "hospital"},
+    ),
+    "a column of groups cannot be called 'label'": (
+        frame(x=1.0, label="a"),
+        {"target": "y", "groups": "label"},
+    ),
 }
 
 
@@ -339,7 +409,9 @@ def test_the_remedies_of_refused_columns_work(tmp_path):
     assert load(frame(x=[*range(11), 0]), target="y").columns == ("x",)
     assert load(frame(x=[*range(11), 12]), target="y").columns == ("x",)
     assert load(frame(x=range(12))[:9], target="y").columns == ("x",)
-    assert load(frame(**{"Unnamed: 0": 2.0, "z": 1.0}), target="y", index="Unnamed: 0").columns == ("z",)
+    assert load(frame(**{"Unnamed: 0": 2.0, "z": 1.0}), target="y", index="Unnamed: 0").columns == (
+        "z",
+    )
     zips = frame(x=["02139", "10115"] * 6)
     assert load(zips.astype({"x": "category"}), target="y").columns == ("x=02139", "x=10115")
     assert load(zips.astype({"x": float}), target="y").columns == ("x",)
@@ -360,19 +432,28 @@ def test_the_remedies_of_refused_columns_work(tmp_path):
     ],
 )
 def test_numbers_that_are_written_for_people_are_refused(cells, what):
-    with pytest.raises(ValueError, match=rf"column 'x' of data holds numbers with {what}, such as .*: (read|turn)"):
+    with pytest.raises(
+        ValueError, match=rf"column 'x' of data holds numbers with {what}, such as .*: (read|turn)"
+    ):
         load(frame(x=cells * 6), target="y")
 
 
 def test_texts_that_look_like_numbers_are_texts():
-    for cells in (["1.2.3", "1.10.0"], ["10 20", "20 30"], ["10-20", "20-30"], ["A1,000", "B2,000"], ["2020-01", "%"]):
-        assert load(frame(x=cells * 6), target="y").columns == tuple(f"x={cell}" for cell in sorted(cells))
+    for cells in (
+        ["1.2.3", "1.10.0"],
+        ["10 20", "20 30"],
+        ["10-20", "20-30"],
+        ["A1,000", "B2,000"],
+        ["2020-01", "%"],
+    ):
+        assert load(frame(x=cells * 6), target="y").columns == tuple(
+            f"x={cell}" for cell in sorted(cells)
+        )
 
 
 def test_features_without_labels_say_what_is_for_pca():
-    message = (
-        r"features without labels: .*; for pca, any will do with normalise=False, as in load\(\(features, np\.zeros"
-    )
+    message = r"features without labels: .*; for pca, any will do with normalise=False, as in "
+    message += r"load\(\(features, np\.zeros"
     for source in (FEATURES, csr_array(FEATURES), (FEATURES, None), (pd.DataFrame(FEATURES), None)):
         with pytest.raises(ValueError, match=message):
             load(source)
@@ -388,7 +469,8 @@ def write(path, text):
 def test_texts_of_a_file_need_a_named_target(tmp_path):
     path = write(tmp_path / "some.csv", "species,length\nsetosa,1.5\nvirginica,2.5\n")
     with pytest.raises(
-        ValueError, match=r"column 'species' of some\.csv holds 'setosa': name the column .* by target="
+        ValueError,
+        match=r"column 'species' of some\.csv holds 'setosa': name the column .* by target=",
     ):
         load(path)  # the labels are in the first column: lengths would have been taken for labels
     assert load(path, target="species").classes == ("setosa", "virginica")
@@ -398,7 +480,9 @@ def test_texts_of_a_file_need_a_named_target(tmp_path):
 @pytest.mark.parametrize("index", [0, "Unnamed: 0"])
 def test_an_index_of_a_file_is_left_out(tmp_path, index):
     path = write(tmp_path / "some.csv", ",a,y\n5,6,0\n9,8,1\n")
-    with pytest.raises(ValueError, match=r"has no name, so it is an index: leave it out by index=0, or"):
+    with pytest.raises(
+        ValueError, match=r"has no name, so it is an index: leave it out by index=0, or"
+    ):
         load(path)
     assert load(path, index=index).columns == ("a",)
 
@@ -428,7 +512,11 @@ def test_a_file_without_names(tmp_path):
 def test_scikit_learn(as_frame):
     bunch = sklearn.datasets.load_breast_cancer(as_frame=as_frame)
     data = load(bunch, normalise=False)
-    assert (data.name, data.kind, data.classes) == ("breast_cancer", "binary", ("malignant", "benign"))
+    assert (data.name, data.kind, data.classes) == (
+        "breast_cancer",
+        "binary",
+        ("malignant", "benign"),
+    )
     assert data.columns == tuple(map(str, bunch.feature_names))
     np.testing.assert_allclose(data.features, np.asarray(bunch.data), rtol=1e-6)
     assert np.array_equal(data.labels == 1, np.asarray(bunch.target) == 1)
@@ -480,7 +568,10 @@ class HuggingFace:
         return len(next(iter(self.columns.values())))
 
     def select_columns(self, names):
-        return HuggingFace({name: self.columns[name] for name in names}, {name: self.features[name] for name in names})
+        return HuggingFace(
+            {name: self.columns[name] for name in names},
+            {name: self.features[name] for name in names},
+        )
 
     def with_format(self, kind):
         assert kind == "numpy"
@@ -490,24 +581,33 @@ class HuggingFace:
         return pd.DataFrame(self.columns)
 
     def __getitem__(self, rows):
-        return {name: [np.array(value) for value in values[rows]] for name, values in self.columns.items()}
+        return {
+            name: [np.array(value) for value in values[rows]]
+            for name, values in self.columns.items()
+        }
 
 
 def stand_in(columns, names):
-    kinds = {name: List() if isinstance(values[0], list) else Value() for name, values in columns.items()}
+    kinds = {
+        name: List() if isinstance(values[0], list) else Value() for name, values in columns.items()
+    }
     return HuggingFace(columns, kinds | {"label": ClassLabel(names)})
 
 
 def installed(columns, names):
     import datasets
 
-    return datasets.Dataset.from_dict(columns).cast_column("label", datasets.ClassLabel(names=names))
+    return datasets.Dataset.from_dict(columns).cast_column(
+        "label", datasets.ClassLabel(names=names)
+    )
 
 
 spec = find_spec("datasets")
 REAL = spec is not None and spec.origin is not None
 """Without the library, Python takes this folder for it."""
-real = pytest.param(installed, marks=pytest.mark.skipif(not REAL, reason="Hugging Face's datasets is not installed"))
+real = pytest.param(
+    installed, marks=pytest.mark.skipif(not REAL, reason="Hugging Face's datasets is not installed")
+)
 
 
 @pytest.mark.parametrize("make", [stand_in, real])
@@ -521,10 +621,20 @@ def test_hugging_face(make):
     with pytest.warns(UserWarning, match="1 missing value "):
         data = load(make(columns, ["ham", "spam", "eggs"]), target="label", normalise=False)
     assert (data.name, data.kind, data.classes) == ("data", "classes", ("ham", "spam", "eggs"))
-    assert data.columns == ("age", "sex=f", "sex=m", "picture[0]", "picture[1]", "picture[2]", "picture[3]")
+    assert data.columns == (
+        "age",
+        "sex=f",
+        "sex=m",
+        "picture[0]",
+        "picture[1]",
+        "picture[2]",
+        "picture[3]",
+    )
     assert data.features[:2].tolist() == [[30.5, 0, 1, 1, 2, 3, 4], [41, 1, 0, 5, 6, 7, 8]]
     assert data.labels.tolist() == [1, 0, 2, 2]
-    two = load(make({"x": [1.0, 2.0], "label": [1, 0]}, ["ham", "spam"]), target="label", positive="ham")
+    two = load(
+        make({"x": [1.0, 2.0], "label": [1, 0]}, ["ham", "spam"]), target="label", positive="ham"
+    )
     assert two.labels.tolist() == [-1, 1]
     with pytest.raises(ValueError, match="rows without a label"):
         load(make({"x": [1.0, 2.0], "label": [1, -1]}, ["ham", "spam"]), target="label")
@@ -536,7 +646,8 @@ def test_pictures_of_several_shapes_are_refused():
     kinds = {"image": List(), "label": Value()}
     made = HuggingFace({"image": [np.ones((2, 3)), np.ones((3, 2))], "label": [0, 1]}, kinds)
     with pytest.raises(
-        ValueError, match=r"column 'image' has cells of shapes \(2, 3\), \(3, 2\): give all of them one"
+        ValueError,
+        match=r"column 'image' has cells of shapes \(2, 3\), \(3, 2\): give all of them one",
     ):
         load(made, target="label")
 
@@ -548,7 +659,9 @@ def test_pictures_and_streams_of_hugging_face():
     import datasets
 
     pictures = [Image.fromarray(np.full((2, 2), k, np.uint8)) for k in range(3)]
-    kinds = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"])})
+    kinds = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"])}
+    )
     made = datasets.Dataset.from_dict({"image": pictures, "label": [0, 1, 2]}, features=kinds)
     data = load(made, target="label", normalise=False)
     assert data.features.tolist() == [[0] * 4, [1] * 4, [2] * 4]
@@ -570,8 +683,15 @@ def test_series_and_frames_belong_to_the_rows_by_their_index():
     for groups in (owners, owners.to_numpy()):
         data = load(whole, target="y", groups=groups)
         assert data.groups["groups"].tolist() == ["u", "u", "v", "w"]
-        assert [rows.tolist() for rows in data.partition(groups=groups).indices] == [[0, 1], [2], [3]]
-        assert [rows.tolist() for rows in data[2:].partition(groups=groups[2:]).indices] == [[0], [1]]
+        assert [rows.tolist() for rows in data.partition(groups=groups).indices] == [
+            [0, 1],
+            [2],
+            [3],
+        ]
+        assert [rows.tolist() for rows in data[2:].partition(groups=groups[2:]).indices] == [
+            [0],
+            [1],
+        ]
     some = load(whole, target="y", rows=3)
     kept = some.partition(groups=owners.loc[some.index]).indices
     assert sum(map(len, kept)) == 3
@@ -586,41 +706,61 @@ def test_series_and_frames_belong_to_the_rows_by_their_index():
         lambda: arrays.partition(groups=owners),
         lambda: arrays[2:].partition(groups=owners.reset_index(drop=True)[:2]),
     ):
-        with pytest.raises(ValueError, match=r"groups is a Series whose index is not that of the rows: .*to_numpy"):
+        with pytest.raises(
+            ValueError, match=r"groups is a Series whose index is not that of the rows: .*to_numpy"
+        ):
             refused()
 
 
 def test_names_of_rows_are_no_row_numbers():
     frame = pd.DataFrame({"a": [1.0, 2, 3, 4], "y": [0, 1, 0, 1]}, index=[3, 2, 1, 0])
-    data, plain = (load(one, target="y", normalise=False) for one in (frame, frame.reset_index(drop=True)))
+    data, plain = (
+        load(one, target="y", normalise=False) for one in (frame, frame.reset_index(drop=True))
+    )
     high = frame["a"] > 2
     for rows in (high, high.to_numpy(), np.flatnonzero(high), [2, 3]):
         assert data[rows].features.tolist() == [[3], [4]]
     for rows in (pd.Index([2, 3]), pd.Series([2, 3])):
         assert plain[rows].features.tolist() == [[3], [4]]
         assert plain.partition(indices=[rows]).indices[0].tolist() == rows.tolist()
-        for refused in (lambda rows=rows: data[rows], lambda rows=rows: data.partition(indices=[[0], rows])):
+        for refused in (
+            lambda rows=rows: data[rows],
+            lambda rows=rows: data.partition(indices=[[0], rows]),
+        ):
             with pytest.raises(
-                ValueError, match=r"rows are given as an? (Index|Series), .* not called 0, 1, .*\.to_numpy\(\)"
+                ValueError,
+                match=r"rows are given as an? (Index|Series), .* not called 0, 1, .*\.to_numpy\(\)",
             ):
                 refused()
     with pytest.raises(ValueError, match="rows are given as an Index, "):
         Partition(data, (frame.index[high],))
-    with pytest.raises(ValueError, match=r"the mask is a Series whose index is not that of the rows: .*\.to_numpy\(\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"the mask is a Series whose index is not that of the rows: .*\.to_numpy\(\)",
+    ):
         data[high.sort_index()]
     with pytest.raises(ValueError, match="rows are given as an Index, "):
         plain[1:][frame.index[high]]
     by = frame.groupby("y")
-    assert [rows.tolist() for rows in data.partition(indices=by.indices.values()).indices] == [[0, 2], [1, 3]]
+    assert [rows.tolist() for rows in data.partition(indices=by.indices.values()).indices] == [
+        [0, 2],
+        [1, 3],
+    ]
     with pytest.raises(ValueError, match=r"indices= is a dict: give its values\(\)"):
         data.partition(indices=by.indices)
 
 
 def test_entries_that_are_stored_twice_are_summed():
-    twice = csr_array((np.array([1.0, 1.0, 2.0, 3.0]), np.array([0, 0, 1, 0]), np.array([0, 3, 4])), shape=(2, 2))
+    twice = csr_array(
+        (np.array([1.0, 1.0, 2.0, 3.0]), np.array([0, 0, 1, 0]), np.array([0, 3, 4])), shape=(2, 2)
+    )
     rows = np.array([[2.0, 2.0], [3.0, 0.0]])
-    np.testing.assert_allclose(dense(load((twice, [0, 1]))), rows / np.linalg.norm(rows, axis=1, keepdims=True))
-    np.testing.assert_allclose(dense(load((twice, [0, 1]), scale=True, normalise=False)), [[0, 1], [1, 0]])
+    np.testing.assert_allclose(
+        dense(load((twice, [0, 1]))), rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    )
+    np.testing.assert_allclose(
+        dense(load((twice, [0, 1]), scale=True, normalise=False)), [[0, 1], [1, 0]]
+    )
     made = Dataset(twice, [0, 1], "some")
     assert made.features.data.tolist() == [2, 2, 3]
     assert twice.data.tolist() == [1, 1, 2, 3]
@@ -637,7 +777,10 @@ def timed(kind):
     if kind == "frame":
         return pd.DataFrame({"time": SECONDS, "other": other[::-1], "y": labels}), {"target": "y"}
     array = np.stack([SECONDS, other], axis=1)
-    return ({"array": array, "sparse": csr_array(array), "whole": array.astype(int)}[kind], labels), {}
+    return (
+        {"array": array, "sparse": csr_array(array), "whole": array.astype(int)}[kind],
+        labels,
+    ), {}
 
 
 @pytest.mark.parametrize("kind", ["frame", "array", "sparse", "whole"])
@@ -647,14 +790,21 @@ def test_columns_are_scaled_before_they_are_rounded(kind):
     assert found.dtype == np.float32
     np.testing.assert_allclose(found[:, 0], (SECONDS - 1.7e9) / 39, rtol=1e-6)
     name = "time" if kind == "frame" else "column 0"
-    with pytest.warns(UserWarning, match=rf"data: float32 cannot tell values of {name} apart, .* 1700000039: load it"):
+    with pytest.warns(
+        UserWarning,
+        match=rf"data: float32 cannot tell values of {name} apart, .* 1700000039: load it",
+    ):
         load(source, **options)
 
 
 def test_a_file_is_scaled_before_it_is_rounded(tmp_path):
     times = (SECONDS - 1.7e9) / 39
-    (tmp_path / "some.svm").write_text("".join(f"{k % 2} 1:{t:.0f} 2:1\n" for k, t in enumerate(SECONDS)))
-    (tmp_path / "some.csv").write_text("".join(f"{t:.1f},{k % 7},{k % 2}\n" for k, t in enumerate(SECONDS)))
+    (tmp_path / "some.svm").write_text(
+        "".join(f"{k % 2} 1:{t:.0f} 2:1\n" for k, t in enumerate(SECONDS))
+    )
+    (tmp_path / "some.csv").write_text(
+        "".join(f"{t:.1f},{k % 7},{k % 2}\n" for k, t in enumerate(SECONDS))
+    )
     for name in ("some.svm", "some.csv", "some.csv"):  # the second time from the cache
         found = dense(load(tmp_path / name, scale=True, normalise=False))
         np.testing.assert_allclose(found[:, 0], times, rtol=1e-6)
@@ -667,7 +817,10 @@ def test_rounding_that_leaves_little_is_told_of():
         load((np.eye(40), targets))
     with pytest.warns(UserWarning, match=message):
         Dataset(np.eye(40), targets, "some")
-    with pytest.warns(UserWarning, match=r"some: float32 cannot tell values of column 0 apart, .*: subtract its least"):
+    with pytest.warns(
+        UserWarning,
+        match=r"some: float32 cannot tell values of column 0 apart, .*: subtract its least",
+    ):
         Dataset(SECONDS[:, None], np.arange(40) % 2, "some")
 
 
@@ -675,7 +828,15 @@ def test_rounding_that_leaves_enough_is_not_told_of():
     """A year of seconds, whole numbers that float32 has, a constant, noise of float64, and a column with a gap."""
     k = np.arange(40)[::-1]
     gap = np.where(k > 3, np.nan, 1.0)
-    columns = [1.7e9 + 8e5 * k, 16_000_000 + k % 5, 0 * k + 1.7e9 + 1, 1 + k * 2e-16, 0.1 * k, np.nan * k, gap]
+    columns = [
+        1.7e9 + 8e5 * k,
+        16_000_000 + k % 5,
+        0 * k + 1.7e9 + 1,
+        1 + k * 2e-16,
+        0.1 * k,
+        np.nan * k,
+        gap,
+    ]
     with pytest.warns(UserWarning, match="missing values") as told:
         load((np.stack(columns, axis=1), k % 2))
     assert len(told) == 1
@@ -697,12 +858,16 @@ def test_what_a_mask_hides_is_missing():
 @pytest.mark.parametrize("kind", [np.array, csr_array])
 def test_rows_that_float32_cannot_square_have_norm_1(kind):
     data = load((kind([[1e25, 1e25], [3e-30, 4e-30], [3.0, 4.0]]), [0, 1, 0]))
-    np.testing.assert_allclose(dense(data), [[0.5**0.5, 0.5**0.5], [0.6, 0.8], [0.6, 0.8]], rtol=1e-6)
+    np.testing.assert_allclose(
+        dense(data), [[0.5**0.5, 0.5**0.5], [0.6, 0.8], [0.6, 0.8]], rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("kind", [np.array, csr_array])
 def test_whole_numbers_that_lose_digits_are_warned_of(kind):
-    with pytest.warns(UserWarning, match=r"data: feature 1 has whole numbers beyond 2\^53, which lose digits"):
+    with pytest.warns(
+        UserWarning, match=r"data: feature 1 has whole numbers beyond 2\^53, which lose digits"
+    ):
         load((kind([[1, 2**60 + 7 * k] for k in range(5)]), [0, 1, 0, 1, 0]), scale=True)
 
 
@@ -713,7 +878,10 @@ def test_loaded_arrays_cannot_change_and_other_arrays_have_other_facts():
             array[:] = 0
     assert replace(data, name="other").facts == data.facts
     assert replace(data, labels=-data.labels).facts != data.facts
-    assert replace(data, features=3 * data.features).facts == Dataset(3 * data.features, data.labels, "x").facts
+    assert (
+        replace(data, features=3 * data.features).facts
+        == Dataset(3 * data.features, data.labels, "x").facts
+    )
     assert data[:2].facts == data.facts | {"kept": data[:2].facts["kept"]}
     own = FEATURES.astype(np.float32)
     made = Dataset(own, [1.0, -1.0, 1.0], "own")
@@ -724,7 +892,9 @@ def test_loaded_arrays_cannot_change_and_other_arrays_have_other_facts():
 
 def test_several_columns_may_be_no_features(tmp_path):
     """As an identifier and a free text."""
-    frame = pd.DataFrame({"id": range(12), "a": np.arange(12.0) ** 2, "note": [f"text {k}" for k in range(12)]})
+    frame = pd.DataFrame(
+        {"id": range(12), "a": np.arange(12.0) ** 2, "note": [f"text {k}" for k in range(12)]}
+    )
     frame["y"] = ["no", "yes"] * 6
     made = load(frame, target="y", index=["id", "note"])
     assert made.columns == ("a",)
@@ -732,7 +902,8 @@ def test_several_columns_may_be_no_features(tmp_path):
     filed = load(tmp_path / "x.csv", target="y", index=["id", 2])
     np.testing.assert_array_equal(made.features, filed.features)
     with pytest.raises(
-        ValueError, match=r"'note' of data holds another text .* leave it out by index='note' \(or a list"
+        ValueError,
+        match=r"'note' of data holds another text .* leave it out by index='note' \(or a list",
     ):
         load(frame, target="y", index="id")
     with pytest.raises(ValueError, match=r"leave it out by index=\['note', 'id'\]"):

@@ -14,7 +14,10 @@ TWO = {
     "1 and 2": ([1, 2, 1], (1, 2)),
     "-1 and +1": ([-1.0, 1.0, -1.0], (-1, 1)),
     "fractions": ([0.25, 0.5, 0.25], (0.25, 0.5)),
-    "categories": (pd.Categorical(["low", "high", "low"], ["low", "unused", "high"]), ("low", "high")),
+    "categories": (
+        pd.Categorical(["low", "high", "low"], ["low", "unused", "high"]),
+        ("low", "high"),
+    ),
 }
 
 
@@ -36,7 +39,10 @@ def test_several_classes_are_numbered_and_known():
     for raw, classes in (
         (np.array(["b", "a", "c", "a"]), ("a", "b", "c")),
         (np.array([7.0, 3.0, 9.0, 3.0]), (3, 7, 9)),
-        (pd.Categorical(["mid", "low", "high", "low"], ["low", "mid", "high"]), ("low", "mid", "high")),
+        (
+            pd.Categorical(["mid", "low", "high", "low"], ["low", "mid", "high"]),
+            ("low", "mid", "high"),
+        ),
     ):
         found = labelled(raw, "some")
         assert found.values.tolist() == [1, 0, 2, 0]
@@ -71,9 +77,21 @@ def test_a_kind_that_is_asked_for():
     found = labelled(np.arange(500), "some", "classes")
     assert (found.values.dtype, len(found.classes)) == (np.int64, 500)
     for raw, kind, message in (
-        (np.array(["a", "b", "c"]), "real", "some has labels such as 'a': real targets are numbers"),
-        (np.array([1, 2, 3]), "binary", r"some has 3 classes \(1, 2, 3\), and binary labels need two"),
-        (np.array([1.5, 2, 3]), "classes", "some has labels such as 1.5: classes are whole numbers or text"),
+        (
+            np.array(["a", "b", "c"]),
+            "real",
+            "some has labels such as 'a': real targets are numbers",
+        ),
+        (
+            np.array([1, 2, 3]),
+            "binary",
+            r"some has 3 classes \(1, 2, 3\), and binary labels need two",
+        ),
+        (
+            np.array([1.5, 2, 3]),
+            "classes",
+            "some has labels such as 1.5: classes are whole numbers or text",
+        ),
         (np.array([1, 2], "datetime64[D]"), None, "some has labels of type datetime64"),
         (np.array([1, 2]), "clases", "unknown labels 'clases': did you mean 'classes'"),
     ):
@@ -87,7 +105,8 @@ def test_positive_is_found_by_value_or_by_text():
     assert labelled(np.array([True, False]), "some", positive="False").values.tolist() == [-1, 1]
     assert labelled(raw, "some", positive=2).classes == (("1", "x"), "2")
     with pytest.raises(
-        ValueError, match=r"positive=\[1, 3\] must be some, but not all, of the classes of some: '1', '2'"
+        ValueError,
+        match=r"positive=\[1, 3\] must be some, but not all, of the classes of some: '1', '2'",
     ):
         labelled(raw, "some", positive=[1, 3])
 
@@ -98,7 +117,9 @@ def test_repr_says_what_labels_stand_for():
         return repr(data).partition("nonzero, ")[2][:-1]
 
     assert shown([1.0, -1.0, 1.0, 1.0], ("no", "yes")) == "labels -1 (no): 25.0%, 1 (yes): 75.0%"
-    assert shown([1.0, -1.0, 1.0, 1.0], ((0, 2), (1, 3))) == "labels -1 (0, 2): 25.0%, 1 (1, 3): 75.0%"
+    assert (
+        shown([1.0, -1.0, 1.0, 1.0], ((0, 2), (1, 3))) == "labels -1 (0, 2): 25.0%, 1 (1, 3): 75.0%"
+    )
     assert shown([0, 1, 2, 2], ("a", "b", "c")) == "labels 0 (a): 25.0%, 1 (b): 25.0%, 2 (c): 50.0%"
     assert shown([0, 1, 2, 2], None) == "labels 0: 25.0%, 1: 25.0%, 2: 50.0%"
     assert shown([0.5, 1.0, 2.0, -3.0], None) == "targets -3 to 2"
@@ -116,13 +137,23 @@ def test_a_data_set_takes_labels_as_they_are():
     assert made([0.0, 1.0]) == ("real", (), np.float32)
     assert made([1.0, -1.0], ()) == ("real", (), np.float32)
     assert made([0, 0], ("a", "b", "c")) == ("classes", ("a", "b", "c"), np.int64)
-    for labels, classes in (([0, 3], ("a", "b")), ([0.0, 1.0], ("a", "b")), ([1.0, -1.0], ("a", "b", "c"))):
+    for labels, classes in (
+        ([0, 3], ("a", "b")),
+        ([0.0, 1.0], ("a", "b")),
+        ([1.0, -1.0], ("a", "b", "c")),
+    ):
         with pytest.raises(ValueError, match="some: "):
             made(labels, classes)
 
 
 def test_rows_of_a_data_set():
-    data = Dataset(np.arange(6).reshape(3, 2), np.array([2, 0, 1]), "some", classes=("a", "b", "c"), columns=("u", "v"))
+    data = Dataset(
+        np.arange(6).reshape(3, 2),
+        np.array([2, 0, 1]),
+        "some",
+        classes=("a", "b", "c"),
+        columns=("u", "v"),
+    )
     for rows in (slice(1, None), [1, 2], np.array([False, True, True])):
         some = data[rows]
         assert (some.classes, some.columns, some.name) == (data.classes, data.columns, data.name)
@@ -131,7 +162,9 @@ def test_rows_of_a_data_set():
         data[1]
 
 
-@pytest.mark.parametrize("texts", [["0", "00", "1"], ["1", "01", "2"], ["1e3", "1000", "3"], [" 1", "1", "2"]])
+@pytest.mark.parametrize(
+    "texts", [["0", "00", "1"], ["1", "01", "2"], ["1e3", "1000", "3"], [" 1", "1", "2"]]
+)
 def test_texts_that_are_one_number_are_several_classes(texts):
     data = load(([[1.0]] * 6, texts * 2))
     assert data.classes == tuple(sorted(texts))

@@ -51,7 +51,10 @@ def test_the_seed_decides(by):
 
 
 @given(
-    st.integers(1, 12), st.integers(1, 4), st.integers(0, 2**32), st.lists(st.integers(0, 5), min_size=48, max_size=99)
+    st.integers(1, 12),
+    st.integers(1, 4),
+    st.integers(0, 2**32),
+    st.lists(st.integers(0, 5), min_size=48, max_size=99),
 )
 def test_shards_are_runs_of_the_sorted_rows(nodes, each, seed, labels):
     data = make(labels)
@@ -61,8 +64,13 @@ def test_shards_are_runs_of_the_sorted_rows(nodes, each, seed, labels):
     rows = shards.ravel().tolist()
     assert part.sizes.tolist() == [each * size] * nodes
     assert len(set(rows)) == len(rows) > len(labels) - nodes * each
-    order = sorted(range(nodes * each), key=lambda k: (data.labels[shards[k]].min(), data.labels[shards[k]].max()))
-    assert (np.diff(data.labels[shards[order].ravel()]) >= 0).all(), "in some order the shards are all rows, sorted"
+    order = sorted(
+        range(nodes * each),
+        key=lambda k: (data.labels[shards[k]].min(), data.labels[shards[k]].max()),
+    )
+    assert (np.diff(data.labels[shards[order].ravel()]) >= 0).all(), (
+        "in some order the shards are all rows, sorted"
+    )
 
 
 def test_two_shards_give_two_classes_at_most_where_classes_are_shards():
@@ -77,7 +85,9 @@ def test_two_shards_give_two_classes_at_most_where_classes_are_shards():
 def test_classes_a_node(nodes, each, seed):
     data = make(np.repeat(np.arange(6), np.arange(12, 18)))
     if nodes * each < 6:
-        with pytest.raises(ValueError, match=f"{nodes} nodes with each={each} cannot share 6 classes: give at"):
+        with pytest.raises(
+            ValueError, match=f"{nodes} nodes with each={each} cannot share 6 classes: give at"
+        ):
             data.partition(nodes, by="classes", each=each)
         return
     part = data.partition(nodes, by="classes", each=each, seed=seed)
@@ -85,17 +95,25 @@ def test_classes_a_node(nodes, each, seed):
     counts = np.array([np.bincount(data.labels[rows], minlength=6) for rows in part.indices])
     assert ((counts > 0).sum(axis=1) == each).all(), "every node has that many classes"
     owners = (counts > 0).sum(axis=0)
-    assert set(owners.tolist()) <= {nodes * each // 6, -(-nodes * each // 6)}, "classes have as many nodes as others"
+    assert set(owners.tolist()) <= {nodes * each // 6, -(-nodes * each // 6)}, (
+        "classes have as many nodes as others"
+    )
     shares = [column[column > 0] for column in counts.T]
-    assert all(share.max() - share.min() <= 1 for share in shares), "the nodes of a class share it evenly"
+    assert all(share.max() - share.min() <= 1 for share in shares), (
+        "the nodes of a class share it evenly"
+    )
 
 
 def test_quantity_changes_sizes_and_not_classes():
     data = make([0, 1] * 2000)
     part = data.partition(5, by="quantity", seed=1)
     assert part.sizes.max() > 3 * part.sizes.min()
-    assert all(abs(data.labels[rows].mean() - 0.5) < 0.1 for rows in part.indices if len(rows) > 200)
-    assert data.partition(5, by="quantity", concentration=1e6).sizes.tolist() == pytest.approx([800] * 5, abs=10)
+    assert all(
+        abs(data.labels[rows].mean() - 0.5) < 0.1 for rows in part.indices if len(rows) > 200
+    )
+    assert data.partition(5, by="quantity", concentration=1e6).sizes.tolist() == pytest.approx(
+        [800] * 5, abs=10
+    )
 
 
 def test_a_node_for_each_group():
@@ -117,8 +135,16 @@ def test_groups_of_the_data_are_divided_by_their_name():
     assert data[[2, 0]].partition(by="hospital").names == ("Ulm",)
     for by, nodes, message in [
         ("hospitl", None, "unknown partition 'hospitl': did you mean 'hospital'"),
-        ("uniform", None, "the number of nodes is not given: say by='hospital', whose values are the nodes, or nodes="),
-        ("age", None, r"by='age' is a feature of made: load\(..., groups='age'\) makes its values the nodes"),
+        (
+            "uniform",
+            None,
+            "the number of nodes is not given: say by='hospital', whose values are the nodes, or nodes=",
+        ),
+        (
+            "age",
+            None,
+            r"by='age' is a feature of made: load\(..., groups='age'\) makes its values the nodes",
+        ),
         ("city", None, r"by='city' is a feature of made: load\(..., groups='city'\) makes"),
         (values, None, "by is a ndarray: give a name, or the values of all rows as groups="),
         ("hospital", 3, "hospital has 2 different values, which are the nodes: leave out nodes=3"),
@@ -150,9 +176,14 @@ def test_facts_tell_partitions_apart():
 def test_real_targets_have_no_classes():
     data = make([0.5, 1.5, 2.5, 3.5, 4.5, 5.5])
     assert data.kind == "real"
-    assert data.labels[np.array(data.partition(2, by="label").indices)].tolist() == [[0.5, 1.5, 2.5], [3.5, 4.5, 5.5]]
+    assert data.labels[np.array(data.partition(2, by="label").indices)].tolist() == [
+        [0.5, 1.5, 2.5],
+        [3.5, 4.5, 5.5],
+    ]
     for by in ("classes", "dirichlet"):
-        with pytest.raises(ValueError, match=f"by='{by}' needs classes, and made has real targets: say by='label'"):
+        with pytest.raises(
+            ValueError, match=f"by='{by}' needs classes, and made has real targets: say by='label'"
+        ):
             data.partition(2, by=by)
     assert all(data.partition(2, by=by).nodes == 2 for by in ("uniform", "shards", "quantity"))
 
@@ -167,7 +198,10 @@ def test_by_label_is_sorted_over_nodes(case):
 
 def test_by_label_leaves_out_rows_at_random():
     data = make([0] * 10 + [1] * 9)
-    left_out = [set(range(19)) - set(np.concatenate(data.partition(2, by="label", seed=s).indices)) for s in range(20)]
+    left_out = [
+        set(range(19)) - set(np.concatenate(data.partition(2, by="label", seed=s).indices))
+        for s in range(20)
+    ]
     assert {data.labels[rows.pop()] for rows in left_out} == {0, 1}
 
 
@@ -216,7 +250,9 @@ def test_stacked_holds_the_rows_of_each_node_and_zeros(case, concentration, spar
         assert not features[node, len(rows) :].any()
 
 
-@pytest.mark.parametrize(("labels", "pad"), [([1.0, -1.0, -1.0], 1), ([1, -1, -1], 1), ([0, 1, 2], 0), ([3, 4, 5], 0)])
+@pytest.mark.parametrize(
+    ("labels", "pad"), [([1.0, -1.0, -1.0], 1), ([1, -1, -1], 1), ([0, 1, 2], 0), ([3, 4, 5], 0)]
+)
 def test_padding_is_a_label_of_the_set(labels, pad):
     _, stacked, _ = make(labels).partition(2, indices=[[0], [1, 2]]).stacked()
     assert stacked[0, 1] == pad
@@ -226,7 +262,8 @@ def test_stacked_refuses_what_does_not_fit():
     wide = Dataset(csr_array((10_000, 2_000_000_000), dtype=np.float32), np.ones(10_000), "wide")
     part = wide.partition(10)
     with pytest.raises(
-        ValueError, match=r"wide stacked as \(10, 1000, 2000000000\) would take about 298,023 GiB, and "
+        ValueError,
+        match=r"wide stacked as \(10, 1000, 2000000000\) would take about 298,023 GiB, and ",
     ):
         part.stacked()
 
@@ -240,13 +277,25 @@ BAD_PARTITIONS = {
     "seed = -1: must be a whole number of at least 0": {"nodes": 2, "seed": -1},
     "seed = None: must be": {"nodes": 2, "seed": None},
     "unknown partition 'unifrom': did you mean 'uniform'": {"nodes": 2, "by": "unifrom"},
-    "concentration=0 must be a finite number above 0": {"nodes": 2, "by": "dirichlet", "concentration": 0},
+    "concentration=0 must be a finite number above 0": {
+        "nodes": 2,
+        "by": "dirichlet",
+        "concentration": 0,
+    },
     "concentration=-1.0 must be": {"nodes": 2, "by": "dirichlet", "concentration": -1.0},
     "concentration=nan must be": {"nodes": 2, "by": "dirichlet", "concentration": float("nan")},
     "concentration=inf must be": {"nodes": 2, "by": "dirichlet", "concentration": float("inf")},
     "concentration=1.0 has no meaning with by='uniform'": {"nodes": 2, "concentration": 1.0},
-    "concentration=2.0 has no meaning with by='label'": {"nodes": 2, "by": "label", "concentration": 2.0},
-    "concentration=3.0 has no meaning with by='indices'": {"nodes": 1, "indices": [[0]], "concentration": 3.0},
+    "concentration=2.0 has no meaning with by='label'": {
+        "nodes": 2,
+        "by": "label",
+        "concentration": 2.0,
+    },
+    "concentration=3.0 has no meaning with by='indices'": {
+        "nodes": 1,
+        "indices": [[0]],
+        "concentration": 3.0,
+    },
     "concentration=1.0 has no meaning with by='shards': leave it out, or say by='dirichlet' or by='quantity'": {
         "nodes": 2,
         "by": "shards",
@@ -254,9 +303,16 @@ BAD_PARTITIONS = {
     },
     "each=2 has no meaning with by='dirichlet'": {"nodes": 2, "by": "dirichlet", "each": 2},
     "each = 0: must be": {"nodes": 2, "by": "shards", "each": 0},
-    "2 nodes with each=6 need 12 shards, and there are 10 rows": {"nodes": 2, "by": "shards", "each": 6},
+    "2 nodes with each=6 need 12 shards, and there are 10 rows": {
+        "nodes": 2,
+        "by": "shards",
+        "each": 6,
+    },
     "2 nodes with each=3 cannot share 2 classes": {"nodes": 2, "by": "classes", "each": 3},
-    "class -1 of made has 5 rows for 6 nodes: use fewer nodes, or smaller each=": {"nodes": 6, "by": "classes"},
+    "class -1 of made has 5 rows for 6 nodes: use fewer nodes, or smaller each=": {
+        "nodes": 6,
+        "by": "classes",
+    },
     "nodes = None: must be": {},
     "by='groups' needs groups=": {"by": "groups"},
     "groups of shape (3,) for 10 rows: give one for each row": {"groups": [1, 2, 3]},
@@ -289,13 +345,25 @@ def test_a_partition_has_nodes():
 
 def test_dataset_converts():
     data = Dataset([[1, 2], [3, 4]], [True, False], "list")
-    assert (data.features.dtype, data.labels.dtype, len(data), data.dimension) == (np.float32, np.int64, 2, 2)
+    assert (data.features.dtype, data.labels.dtype, len(data), data.dimension) == (
+        np.float32,
+        np.int64,
+        2,
+        2,
+    )
     sparse = Dataset(coo_array(np.eye(3)), np.ones(3), "coo")
-    assert (sparse.features.format, sparse.features.dtype, sparse.labels.dtype) == ("csr", np.float32, np.float32)
+    assert (sparse.features.format, sparse.features.dtype, sparse.labels.dtype) == (
+        "csr",
+        np.float32,
+        np.float32,
+    )
 
 
 def test_repr_says_what_it_is():
-    assert repr(DATA) == "Dataset('made', 10 rows x 2 features, 95.0% nonzero, labels -1: 50.0%, 1: 50.0%)"
+    assert (
+        repr(DATA)
+        == "Dataset('made', 10 rows x 2 features, 95.0% nonzero, labels -1: 50.0%, 1: 50.0%)"
+    )
     assert "labels of 11 classes" in repr(make(range(11)))
     assert repr(DATA.partition(3)) == "Partition('made' over 3 nodes, 3 rows each)"
 
@@ -334,7 +402,10 @@ def test_synthetic(density):
     assert np.mean(dense != 0) == pytest.approx(max(density, 1 / 40), abs=0.012)
     assert set(data.labels.tolist()) == {-1, 1}
     assert data.labels.dtype == np.float32
-    again, other = synthetic(2000, 40, density=density, seed=3), synthetic(2000, 40, density=density, seed=4)
+    again, other = (
+        synthetic(2000, 40, density=density, seed=3),
+        synthetic(2000, 40, density=density, seed=4),
+    )
     assert (again.features != data.features).sum() == 0
     assert (other.features != data.features).sum() > 0
 

@@ -64,7 +64,11 @@ def test_a_method_of_two_functions():
 def test_a_problem(problem):
     assert repr(problem) == "Problem(logistic(digits), n=4, p=64, 449 samples each)"
     tree = shown(problem)
-    assert (value(tree, "nodes"), value(tree, "parameters"), value(tree, "data")) == ("4", "64", "449 samples each")
+    assert (value(tree, "nodes"), value(tree, "parameters"), value(tree, "data")) == (
+        "4",
+        "64",
+        "449 samples each",
+    )
     assert value(tree, "partition") == "uniform"
     assert not charts(tree), "all nodes have as many"
     assert repr(problem.only(2)).endswith("449 samples each, data of node 2 only)")
@@ -77,7 +81,10 @@ def test_a_problem(problem):
 def test_a_stream_and_a_penalty(problem):
     assert repr(peer.problems.streaming(4, features=5)).endswith("n=4, p=5, endless samples)")
     penalised = peer.problems.composite(problem, group=(0.25, np.arange(64) % 8))
-    assert repr(penalised) == "Problem(logistic(digits), n=4, p=64, 449 samples each, group=0.25 of 8 groups)"
+    assert (
+        repr(penalised)
+        == "Problem(logistic(digits), n=4, p=64, 449 samples each, group=0.25 of 8 groups)"
+    )
     assert value(shown(penalised), "non-smooth term") == "group=0.25 of 8 groups"
     assert len(penalised._repr_html_()) < 3000
 
@@ -86,17 +93,28 @@ def test_data():
     data = peer.datasets.Dataset(np.eye(4), [1, -1, 1, 1], NASTY)
     tree = shown(data)
     assert words(tree)[0] == f"Dataset: {NASTY}"
-    assert (value(tree, "rows"), value(tree, "nonzero"), value(tree, "labels")) == ("4", "25.0%", "-1: 25.0%, 1: 75.0%")
+    assert (value(tree, "rows"), value(tree, "nonzero"), value(tree, "labels")) == (
+        "4",
+        "25.0%",
+        "-1: 25.0%, 1: 75.0%",
+    )
 
 
 def test_groups_have_names_and_no_bare_checksums():
     owners = ["Basel", "Bern", "Graz", "Linz", "Ulm", "Wien"] * 2
     data = peer.datasets.load((np.eye(12), [0.5, 1, 2] * 4), groups=owners)
     part = data.partition(by="groups")
-    assert repr(part) == "Partition('data' over 6 nodes (Basel, Bern, Graz, Linz, Ulm, Wien), 2 rows each)"
+    assert (
+        repr(part)
+        == "Partition('data' over 6 nodes (Basel, Bern, Graz, Linz, Ulm, Wien), 2 rows each)"
+    )
     for thing in (data, part, peer.problems.linear(part)):
         found = {row[0].text: row[1].text for row in shown(thing).iter("tr")}
-        bare = {name for name, text in found.items() if len(text) == 16 and set(text) <= set("0123456789abcdef")}
+        bare = {
+            name
+            for name, text in found.items()
+            if len(text) == 16 and set(text) <= set("0123456789abcdef")
+        }
         assert bare <= {"checksum"}
         assert thing is data or found["groups"] == "groups"
 
@@ -109,7 +127,9 @@ def test_a_partition_shows_the_labels_of_every_node():
     pieces = [path.get("d") for path in parts(chart, "path") if path.get("d").endswith("z")]
     assert len(pieces) == 3
     heights = np.array([[height(bar) for bar in piece.split("M")[1:]] for piece in pieces])
-    np.testing.assert_allclose(heights / heights[0, 0], [[1, 0], [1 / 3, 1 / 3], [0, 1 / 3]], atol=2e-3)
+    np.testing.assert_allclose(
+        heights / heights[0, 0], [[1, 0], [1 / 3, 1 / 3], [0, 1 / 3]], atol=2e-3
+    )
 
 
 def height(bar):
@@ -146,7 +166,10 @@ def test_networks_that_nobody_could_read():
     tree = shown(peer.Network(peer.topology.ring(1000)))
     assert not charts(tree)
     assert any(text.startswith("1,000 nodes are too many to draw here") for text in words(tree))
-    assert any(text.startswith("780 links are too") for text in words(shown(peer.Network(peer.topology.complete(40)))))
+    assert any(
+        text.startswith("780 links are too")
+        for text in words(shown(peer.Network(peer.topology.complete(40))))
+    )
 
 
 def test_what_a_network_says():
@@ -166,7 +189,9 @@ def test_what_a_network_says():
 
 def test_a_trace():
     trace = make(np.linspace(1, 0.5, 20), accuracy=np.linspace(0, 1, 20))
-    trace = dataclasses.replace(trace, metrics=(Metric("accuracy", title="accuracy <b>", format=".1%"),))
+    trace = dataclasses.replace(
+        trace, metrics=(Metric("accuracy", title="accuracy <b>", format=".1%"),)
+    )
     tree = shown(trace)
     assert words(tree)[0] == "Trace: dsgd"
     assert (value(tree, "problem"), value(tree, "status")) == ("logistic(digits)", "done, 19 steps")
@@ -178,7 +203,9 @@ def test_a_trace():
         "accuracy <b>": "100.0%",
         "bytes sent by a node, on average": "1.9 MB",
     }
-    assert [chart.get("aria-label") for chart in charts(tree)] == [f"{name} by epochs" for name in head[:4]]
+    assert [chart.get("aria-label") for chart in charts(tree)] == [
+        f"{name} by epochs" for name in head[:4]
+    ]
 
 
 def test_a_trace_without_epochs_goes_by_steps():
@@ -196,7 +223,9 @@ def test_traces_of_several_seeds():
     assert words(tree)[0] == "Traces: dsgd"
     assert (value(tree, "seeds"), value(tree, "status")) == ("3, 7", "2 done, 1 step")
     assert list(tree.iter("tr"))[-1][0].text == "0.60 ± 0.14"
-    assert len([path for path in parts(charts(tree)[0], "path") if path.get("opacity") == "0.2"]) == 1, "a band"
+    assert (
+        len([path for path in parts(charts(tree)[0], "path") if path.get("opacity") == "0.2"]) == 1
+    ), "a band"
     gone = peer.runs.Traces([traces[0], seeded([1.0, 50.0, np.nan], 8, status=Status.diverged)])
     assert value(shown(gone), "status") == "1 done, 1 step; 1 diverged, 2 steps"
     assert value(shown(gone), "curves") == "means of the 1 that did not diverge"
@@ -209,12 +238,18 @@ def test_a_comparison():
 
     def measured(*names):
         made = make(**{name: np.linspace(0, 1, 20) for name in names})
-        return peer.Traces([dataclasses.replace(made, metrics=tuple(Metric(name) for name in names))])
+        return peer.Traces(
+            [dataclasses.replace(made, metrics=tuple(Metric(name) for name in names))]
+        )
 
     found = peer.Comparison({"one": measured("accuracy", "width"), "two": peer.Traces([make()])})
     assert [chart.get("aria-label")[:4] for chart in charts(shown(found))] == ["loss", "cons"]
-    worse = dataclasses.replace(measured("accuracy")[0], table=make(1 + np.zeros(20), accuracy=1.0).table)
-    tree = shown(peer.Comparison({"worse": peer.Traces([worse]), "best": measured("accuracy", "width")}))
+    worse = dataclasses.replace(
+        measured("accuracy")[0], table=make(1 + np.zeros(20), accuracy=1.0).table
+    )
+    tree = shown(
+        peer.Comparison({"worse": peer.Traces([worse]), "best": measured("accuracy", "width")})
+    )
     assert charts(tree)[-1].get("aria-label") == "accuracy by epochs of worse, best"
     assert len(charts(tree)) == 3
     bold = [[cell.find("strong") is not None for cell in row] for row in list(tree.iter("tr"))[-2:]]
@@ -229,7 +264,15 @@ def test_one_thing_is_not_called_several():
 
 
 @pytest.mark.parametrize(
-    "losses", [[1.0, 50.0, 1e30, np.inf, np.nan], [np.nan, np.nan], [-np.inf, 1.0], [0.5], [0.0, 0.0], [-1e308, 1e308]]
+    "losses",
+    [
+        [1.0, 50.0, 1e30, np.inf, np.nan],
+        [np.nan, np.nan],
+        [-np.inf, 1.0],
+        [0.5],
+        [0.0, 0.0],
+        [-1e308, 1e308],
+    ],
 )
 def test_a_trace_that_diverged(losses):
     trace = dataclasses.replace(make(losses, status=Status.diverged), message=NASTY)
@@ -237,5 +280,7 @@ def test_a_trace_that_diverged(losses):
     assert value(tree, "message") == NASTY
     assert value(tree, "status").startswith("diverged, ")
     for each in tree.iter():
-        numbers = " ".join(text for name, text in each.attrib.items() if name not in ("aria-label", "style"))
+        numbers = " ".join(
+            text for name, text in each.attrib.items() if name not in ("aria-label", "style")
+        )
         assert not re.search(r"nan|inf", numbers), numbers

@@ -16,7 +16,9 @@ def lines(made):
     """The points of all lines, by path."""
     found = [each.get("d") for each in made.iter("path") if each.get("stroke-width") == "1.8"]
     return [
-        [[float(n) for n in point.split()] for point in piece.split("L")] for d in found for piece in d.split("M")[1:]
+        [[float(n) for n in point.split()] for point in piece.split("L")]
+        for d in found
+        for piece in d.split("M")[1:]
     ]
 
 
@@ -36,7 +38,9 @@ def test_points_are_where_the_marks_say(log):
     assert len(known) >= 2
     slope, offset = np.polyfit(scale(list(known)), list(known.values()), 1)
     np.testing.assert_allclose([y for _, y in points], slope * scale(values) + offset, atol=0.15)
-    np.testing.assert_allclose(np.diff([x for x, _ in points]), np.diff([x for x, _ in points])[0], atol=0.11)
+    np.testing.assert_allclose(
+        np.diff([x for x, _ in points]), np.diff([x for x, _ in points])[0], atol=0.11
+    )
 
 
 def test_gaps_stay_gaps():
@@ -52,7 +56,11 @@ def test_what_spans_powers_of_ten_has_a_log_axis():
 
 
 def test_a_band_and_names():
-    made = chart([Curve([0, 1], [1, 2], "one", [0, 1], [2, 3]), Curve([0, 1], [2, 2], "<two>")], "steps", "loss")
+    made = chart(
+        [Curve([0, 1], [1, 2], "one", [0, 1], [2, 3]), Curve([0, 1], [2, 2], "<two>")],
+        "steps",
+        "loss",
+    )
     assert len([each for each in made.iter("path") if each.get("opacity") == "0.2"]) == 1
     assert [each.text for each in made.iter("text")][-2:] == ["one", "<two>"]
     assert made.get("aria-label") == "loss by steps of one, <two>"
@@ -74,9 +82,14 @@ def test_labels_have_room(last):
 
 def test_a_line_of_zeros_is_named_on_a_log_axis():
     zero, other = Curve([0, 1], [0, 0], "a"), Curve([0, 1], [0, 2], "b")
-    assert [each.text for each in chart([zero, other], "steps", "error", log=True).iter("text")][-2:] == ["a: 0", "b"]
+    assert [each.text for each in chart([zero, other], "steps", "error", log=True).iter("text")][
+        -2:
+    ] == ["a: 0", "b"]
     assert chart([zero], "steps", "error", log=True).text == "error is 0."
-    assert [each.text for each in chart([zero, other], "steps", "error").iter("text")][-2:] == ["a", "b"]
+    assert [each.text for each in chart([zero, other], "steps", "error").iter("text")][-2:] == [
+        "a",
+        "b",
+    ]
 
 
 def test_long_lines_have_fewer_points_and_the_same_ends():
@@ -95,7 +108,12 @@ def test_nothing_is_drawn_outside(points, log):
         for across, down in piece:
             assert 0 <= across <= WIDTH
             assert 0 <= down <= HEIGHT
-    assert not [text for each in made.iter() for text in each.attrib.values() if re.search(r"\bnan\b|\binf\b", text)]
+    assert not [
+        text
+        for each in made.iter()
+        for text in each.attrib.values()
+        if re.search(r"\bnan\b|\binf\b", text)
+    ]
 
 
 def test_bars_without_any_height():

@@ -32,7 +32,12 @@ from peerdescent.runs.metrics import METRICS
 from small import alike
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 LONG_RUNS = [
     "README.md",
     "docs/comparisons.md",
@@ -43,7 +48,9 @@ LONG_RUNS = [
 ]
 """Pages whose programs run longer than they are compiled: they are fully optimised. Those of the others are not."""
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-FENCE = re.compile(r"(?:<!-- skip: (?P<reason>.+?) -->\n+)?^```(?P<kind>\S+)\n(?P<text>.*?)^```$", re.M | re.S)
+FENCE = re.compile(
+    r"(?:<!-- skip: (?P<reason>.+?) -->\n+)?^```(?P<kind>\S+)\n(?P<text>.*?)^```$", re.M | re.S
+)
 LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 
 
@@ -66,7 +73,12 @@ def blocks(page: Path, kind: str) -> list[Block]:
 
 
 def commands(page: Path) -> list[str]:
-    return [line for block in blocks(page, "sh") for line in block.text.splitlines() if line.startswith("peerdescent ")]
+    return [
+        line
+        for block in blocks(page, "sh")
+        for line in block.text.splitlines()
+        if line.startswith("peerdescent ")
+    ]
 
 
 def prose(page: Path) -> str:
@@ -102,7 +114,9 @@ class Checker(doctest.OutputChecker):
     """With `# doctest: +ALIKE` the last digits of numbers may differ, as they do between processors."""
 
     def check_output(self, want, got, flags):
-        return super().check_output(want, got, flags) or bool(flags & ALIKE and alike(want, got, rtol=0.1))
+        return super().check_output(want, got, flags) or bool(
+            flags & ALIKE and alike(want, got, rtol=0.1)
+        )
 
 
 def run(page: Path) -> None:
@@ -110,13 +124,19 @@ def run(page: Path) -> None:
     names = {"__name__": page.stem}
     for block in blocks(page, "python"):
         if ">>> " in block.text:
-            test = doctest.DocTestParser().get_doctest(block.text, names, named(page), str(page), block.line)
+            test = doctest.DocTestParser().get_doctest(
+                block.text, names, named(page), str(page), block.line
+            )
             test.globs = names  # the parser made a copy, and later blocks use what this one defines
             told: list[str] = []
-            doctest.DocTestRunner(Checker(), optionflags=doctest.ELLIPSIS).run(test, out=told.append, clear_globs=False)
+            doctest.DocTestRunner(Checker(), optionflags=doctest.ELLIPSIS).run(
+                test, out=told.append, clear_globs=False
+            )
             assert not told, "".join(told)
         else:
-            exec(compile("\n" * block.line + block.text, str(page), "exec", dont_inherit=True), names)
+            exec(
+                compile("\n" * block.line + block.text, str(page), "exec", dont_inherit=True), names
+            )
 
 
 @pytest.mark.parametrize("page", [ROOT / name for name in LONG_RUNS], ids=named)
@@ -147,7 +167,9 @@ def test_shell_lines_of_the_readme_run(elsewhere, capsys):
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page, "python") and named(page) not in LONG_RUNS], ids=named
+    "page",
+    [page for page in PAGES if blocks(page, "python") and named(page) not in LONG_RUNS],
+    ids=named,
 )
 def test_python_blocks_run(page, elsewhere, quickly):
     run(page)
@@ -157,7 +179,9 @@ def test_pictures_of_the_gallery_are_those_that_its_code_makes():
     text = (ROOT / "docs/gallery.md").read_text()
     stored = {file.name for file in (ROOT / "docs/gallery").iterdir()}
     assert (
-        stored == set(re.findall(r'"gallery/(\S+)"\)', text)) == set(re.findall(r"!\[[^]]+\]\(gallery/(\S+)\)", text))
+        stored
+        == set(re.findall(r'"gallery/(\S+)"\)', text))
+        == set(re.findall(r"!\[[^]]+\]\(gallery/(\S+)\)", text))
     )
 
 
@@ -170,7 +194,14 @@ def test_command_lines_are_understood(page, elsewhere):
         command = group.commands[words[0]]
         parameters = command.make_context(words[0], words[1:]).params
         if words[0] in ("run", "compare"):
-            config.settle({}, {name: parameters[name] for name in config.KINDS if parameters.get(name) is not None})
+            config.settle(
+                {},
+                {
+                    name: parameters[name]
+                    for name in config.KINDS
+                    if parameters.get(name) is not None
+                },
+            )
         for selector in parameters.get("methods") or [parameters.get("method")]:
             assert selector in (None, "all") or peer.methods.parse(selector)
         if parameters.get("topology"):
@@ -194,7 +225,9 @@ LATE = "equinox_mlp", "flax_mlp"
 
 
 @pytest.mark.parametrize(
-    "example", [pytest.param(e, marks=[pytest.mark.long] * (e.stem in LATE)) for e in EXAMPLES], ids=named
+    "example",
+    [pytest.param(e, marks=[pytest.mark.long] * (e.stem in LATE)) for e in EXAMPLES],
+    ids=named,
 )
 def test_examples_run(example, elsewhere, capsys):
     runpy.run_path(str(example), run_name="__main__")
@@ -206,7 +239,12 @@ def test_examples_run(example, elsewhere, capsys):
 
 def whole(page: Path) -> str:
     """The text of a page, with the files that it includes."""
-    return re.sub(r"^```\{include\} (\S+)$", lambda m: (page.parent / m[1]).read_text(), page.read_text(), flags=re.M)
+    return re.sub(
+        r"^```\{include\} (\S+)$",
+        lambda m: (page.parent / m[1]).read_text(),
+        page.read_text(),
+        flags=re.M,
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -219,7 +257,10 @@ def test_links_lead_somewhere(page):
         assert file.exists(), f"{named(page)} links to {target}"
         if anchor:
             headings = re.findall(r"^#+ (.+)$", whole(file), re.M)
-            slugs = [re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings]
+            slugs = [
+                re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-")
+                for heading in headings
+            ]
             assert anchor in slugs, f"{named(page)} links to {target}#{anchor}"
 
 
@@ -227,7 +268,19 @@ def test_links_lead_somewhere(page):
 def site(tmp_path_factory):
     """The documentation, built with warnings as errors."""
     out = tmp_path_factory.mktemp("site")
-    command = ["-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", out / "cache", "docs", out]
+    command = [
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-b",
+        "html",
+        "-d",
+        out / "cache",
+        "docs",
+        out,
+    ]
     ran = children.python(*command, limit=200, cwd=ROOT)
     assert ran.returncode == 0, ran.stderr
     return out
@@ -244,18 +297,24 @@ def test_the_zoo_is_built_with_a_section_for_every_method(site):
 
 def test_the_site_needs_nothing_from_elsewhere(site):
     for page in site.glob("*.html"):
-        loaded = re.findall(r'<(?:script|img|link|iframe)\b[^>]*?(?:src|href)="([^"]+)"', page.read_text())
+        loaded = re.findall(
+            r'<(?:script|img|link|iframe)\b[^>]*?(?:src|href)="([^"]+)"', page.read_text()
+        )
         assert not [address for address in loaded if re.match(r"(https?:)?//", address)], page.name
     assert "<math" in (site / "methods.html").read_text()
 
 
 def test_the_search_finds_methods_and_headings(site):
     """What the script of the search looks up: words without endings, as numbers of pages, and titles."""
-    found = json.loads((site / "searchindex.js").read_text().removeprefix("Search.setIndex(").removesuffix(")"))
+    found = json.loads(
+        (site / "searchindex.js").read_text().removeprefix("Search.setIndex(").removesuffix(")")
+    )
 
     def pages(word):
         numbers = [found[kind].get(word, []) for kind in ("terms", "titleterms")]
-        flat = [number for each in numbers for number in ([each] if isinstance(each, int) else each)]
+        flat = [
+            number for each in numbers for number in ([each] if isinstance(each, int) else each)
+        ]
         return {found["docnames"][number] for number in flat}
 
     assert {"zoo", "methods", "quickstart"} <= pages("gt") & pages("hsgd")
@@ -276,11 +335,23 @@ def test_public_names_are_in_the_reference(site):
     inventory = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
     known = {line.split()[0] for line in zlib.decompress(inventory).decode().splitlines()}
     public = {f"peerdescent.{name}" for name in peer.__all__}
-    public |= {f"peerdescent.methods.{entry.build.__name__}" for entry in peer.methods.METHODS.values()}
-    public |= {f"peerdescent.methods.estimators.{kind.__name__}" for kind in peer.estimators.ESTIMATORS.values()}
-    public |= {f"peerdescent.methods.fusions.{kind.__name__}" for kind in peer.fusions.FUSIONS.values()}
-    public |= {f"peerdescent.networks.topology.{function.__name__}" for function in peer.topology.TOPOLOGIES.values()}
-    public |= {f"peerdescent.networks.faults.{kind.__name__}" for kind in peer.faults.FAULTS.values()}
+    public |= {
+        f"peerdescent.methods.{entry.build.__name__}" for entry in peer.methods.METHODS.values()
+    }
+    public |= {
+        f"peerdescent.methods.estimators.{kind.__name__}"
+        for kind in peer.estimators.ESTIMATORS.values()
+    }
+    public |= {
+        f"peerdescent.methods.fusions.{kind.__name__}" for kind in peer.fusions.FUSIONS.values()
+    }
+    public |= {
+        f"peerdescent.networks.topology.{function.__name__}"
+        for function in peer.topology.TOPOLOGIES.values()
+    }
+    public |= {
+        f"peerdescent.networks.faults.{kind.__name__}" for kind in peer.faults.FAULTS.values()
+    }
     public |= {f"peerdescent.problems.{name}" for name in peer.problems.__all__}
     public |= {f"peerdescent.datasets.{name}" for name in peer.datasets.__all__}
     assert public <= known, public - known
@@ -289,7 +360,10 @@ def test_public_names_are_in_the_reference(site):
 def rows(page: str) -> dict[str, str]:
     """The rows of all tables of a page, by the first `code` in their first cell; the first row of a name."""
     text = (ROOT / page).read_text()
-    found = [(re.findall(r"`([^`]+)`", row.split("|")[1])[:1], row) for row in re.findall(r"^\|.+\|$", text, re.M)]
+    found = [
+        (re.findall(r"`([^`]+)`", row.split("|")[1])[:1], row)
+        for row in re.findall(r"^\|.+\|$", text, re.M)
+    ]
     return {name: row for names, row in reversed(found) for name in names}
 
 
@@ -306,7 +380,9 @@ def test_the_table_of_methods_is_right():
     for name, entry in peer.methods.METHODS.items():
         row = table[name].replace("_", "-")
         estimator, fusion = entry.build().parts
-        assert re.search(rf"{type(estimator).__name__}\b.*×.*{type(fusion).__name__.replace('_', '-')}", row), name
+        assert re.search(
+            rf"{type(estimator).__name__}\b.*×.*{type(fusion).__name__.replace('_', '-')}", row
+        ), name
         assert ("symmetric" in row) == fusion.needs.symmetric, name
         assert ("1/3" in row) == (fusion.needs.smallest_eigenvalue > -1), name
 
@@ -328,8 +404,13 @@ def test_lists_are_complete():
 
 def test_the_examples_are_counted():
     words = {5: "five", 6: "six", 7: "seven", 8: "eight"}
-    scripts, notebooks = (words[len(list(ROOT.glob(f"examples/{kind}")))] for kind in ("*.py", "notebooks/*.ipynb"))
-    assert f"{scripts.capitalize()} scripts and {notebooks} [notebooks]" in (ROOT / "README.md").read_text()
+    scripts, notebooks = (
+        words[len(list(ROOT.glob(f"examples/{kind}")))] for kind in ("*.py", "notebooks/*.ipynb")
+    )
+    assert (
+        f"{scripts.capitalize()} scripts and {notebooks} [notebooks]"
+        in (ROOT / "README.md").read_text()
+    )
 
 
 def test_the_table_of_data_is_right():
@@ -346,7 +427,9 @@ def test_the_table_of_flags_is_right():
     for field in config.fields(config.Options):
         row = table.pop("--" + field.name.replace("_", "-"))
         assert f"| {field.metadata['shown']} |".replace("|  |", "| |") in row, field.name
-        assert all(f"`{choice}`" in row or isinstance(choice, int) for choice in field.metadata["choices"]), field.name
+        assert all(
+            f"`{choice}`" in row or isinstance(choice, int) for choice in field.metadata["choices"]
+        ), field.name
     assert {flag for flag in table if flag.startswith("--")} == {"--config", "--resume"}
 
 
@@ -361,9 +444,9 @@ def test_every_dependency_has_a_reason():
 def test_versions_and_targets_exist():
     readme, changes = (ROOT / "README.md").read_text(), (ROOT / "CHANGELOG.md").read_text()
     assert f"Version {peer.__version__} " in readme
-    assert re.search(rf"^## \[{re.escape(peer.__version__)}\] - \d{{4}}-\d\d-\d\d$", changes, re.M) or (
-        f"\n## [Unreleased]\n\nThis will be {peer.__version__}," in changes
-    )
+    assert re.search(
+        rf"^## \[{re.escape(peer.__version__)}\] - \d{{4}}-\d\d-\d\d$", changes, re.M
+    ) or (f"\n## [Unreleased]\n\nThis will be {peer.__version__}," in changes)
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)
     for page in PAGES:
         asked = re.findall(r"(?:^|`)make (\w+)", page.read_text(), re.M)

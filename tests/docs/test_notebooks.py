@@ -32,7 +32,9 @@ class Kernel(NotebookClient):
     def run(self, *sources):
         """The cells with these sources, with their outputs."""
         self.messages = []
-        self.nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+        self.nb = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(source) for source in sources]
+        )
         for place, cell in enumerate(self.nb.cells):
             self.execute_cell(cell, place)
         return self.nb.cells
@@ -41,18 +43,25 @@ class Kernel(NotebookClient):
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("notebooks")
-    manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=str(folder / "socket"))  # not a port
+    manager = AsyncKernelManager(
+        kernel_name="python3", transport="ipc", ip=str(folder / "socket")
+    )  # not a port
     place = {"metadata": {"path": str(folder)}}
-    client = Kernel(nbformat.v4.new_notebook(), km=manager, resources=place, timeout=200, startup_timeout=120)
+    client = Kernel(
+        nbformat.v4.new_notebook(), km=manager, resources=place, timeout=200, startup_timeout=120
+    )
     with client.setup_kernel(cleanup_kc=True):
-        client.run("import gc; gc.set_threshold(100_000, 50, 100); _kept = set(globals())")  # as in `conftest`
+        client.run(
+            "import gc; gc.set_threshold(100_000, 50, 100); _kept = set(globals())"
+        )  # as in `conftest`
         yield client
 
 
 def test_a_figure_is_shown_without_pyplot(kernel):
     code = "import peerdescent as peer\npeer.figures.drawing(peer.Network(peer.topology.ring(4)))"
     ((shown,), (printed,)) = (
-        cell["outputs"] for cell in kernel.run(code, "print('pyplot' in str(__import__('sys').modules))")
+        cell["outputs"]
+        for cell in kernel.run(code, "print('pyplot' in str(__import__('sys').modules))")
     )
     assert shown["data"]["image/png"].startswith("iVBORw0KGgo")
     assert shown["metadata"] == {"image/png": {"width": 576, "height": 605}}
@@ -90,7 +99,9 @@ def outputs(cell):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_its_outputs_are_those_stored(path, kernel):
-    stored = [cell for cell in nbformat.read(path, as_version=4).cells if cell["cell_type"] == "code"]
+    stored = [
+        cell for cell in nbformat.read(path, as_version=4).cells if cell["cell_type"] == "code"
+    ]
     found = kernel.run(FORGET, *(cell["source"] for cell in stored))[1:]
     for old, new in zip(stored, found, strict=True):
         for left, right in zip(outputs(old), outputs(new), strict=True):
@@ -103,18 +114,30 @@ def test_what_is_stored_is_whole_and_small(path):
     nbformat.validate(notebook)
     assert path.stat().st_size < LARGEST
     code = [cell for cell in notebook.cells if cell["cell_type"] == "code"]
-    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1)), "run from top to bottom"
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1)), (
+        "run from top to bottom"
+    )
     every = [each for cell in code for each in cell["outputs"]]
-    assert not [each for each in every if each["output_type"] == "error" or each.get("name") == "stderr"]
-    assert all(any(each["data"].values()) for each in every if "data" in each), "an empty output: make notebooks"
+    assert not [
+        each for each in every if each["output_type"] == "error" or each.get("name") == "stderr"
+    ]
+    assert all(any(each["data"].values()) for each in every if "data" in each), (
+        "an empty output: make notebooks"
+    )
     assert any("image/png" in each.get("data", {}) for each in every), "a figure"
     assert notebook.cells[0]["source"].startswith("# ")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_links_lead_somewhere(path):
-    prose = "\n".join(c["source"] for c in nbformat.read(path, as_version=4).cells if c["cell_type"] == "markdown")
-    targets = [target for target in re.findall(r"\]\(([^)\s]+)\)", prose) if not target.startswith("https://")]
+    prose = "\n".join(
+        c["source"] for c in nbformat.read(path, as_version=4).cells if c["cell_type"] == "markdown"
+    )
+    targets = [
+        target
+        for target in re.findall(r"\]\(([^)\s]+)\)", prose)
+        if not target.startswith("https://")
+    ]
     assert [target for target in targets if not (path.parent / target).exists()] == []
 
 

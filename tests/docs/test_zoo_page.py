@@ -36,7 +36,10 @@ def page(zoo):
 def sections(page):
     """The text of each method's section, by name."""
     found = re.split(r"^### `(.+?)`$", page, flags=re.M)
-    return {name: re.split(r"^## ", text, flags=re.M)[0] for name, text in zip(found[1::2], found[2::2], strict=True)}
+    return {
+        name: re.split(r"^## ", text, flags=re.M)[0]
+        for name, text in zip(found[1::2], found[2::2], strict=True)
+    }
 
 
 def test_every_method_is_on_the_page(page):
@@ -49,7 +52,9 @@ def test_every_method_is_on_the_page(page):
         assert all(f"(`{type(part).__name__}`): " in text for part in entry.build().parts)
         table = re.findall(r"^\| `(\w+)` \|", text, re.M)
         assert table == entry.parameters
-        assert ("symmetric" in re.search(r"\*\*Needs\*\*.*", text)[0]) == entry.build().needs.symmetric
+        assert (
+            "symmetric" in re.search(r"\*\*Needs\*\*.*", text)[0]
+        ) == entry.build().needs.symmetric
 
 
 def test_every_part_and_compressor_is_on_the_page(page):
@@ -91,9 +96,15 @@ def test_a_method_that_is_registered_appears(zoo, monkeypatch):
     text = sections(page)["triple"]
     assert page.index("### `docom`") < page.index("### `triple`") < page.index("## For few rounds")
     assert "TRIPLE: three samples with tracking. *Nobody 2030.*" in text
-    assert "The mean of three samples: v{sub}`t` = (a + b + c)/3, with θ{sub}`0` = 1. Nobody 2029." in text
+    assert (
+        "The mean of three samples: v{sub}`t` = (a + b + c)/3, with θ{sub}`0` = 1. Nobody 2029."
+        in text
+    )
     assert "**Fixed here**: `theta=0.5`, `atc=True`." in text
-    assert "3 `width` gradients; 2 rounds. With the defaults on a9a over 20 nodes: 6 gradients, 2 rounds" in text
+    assert (
+        "3 `width` gradients; 2 rounds. With the defaults on a9a over 20 nodes: 6 gradients, 2 rounds"
+        in text
+    )
     assert "| `width` | 2 | a whole number of at least 1 | 1, 2 |" in text
     assert 'peer.methods.METHODS["triple"].build(alpha=0.25, width=2)' in text
     assert "There is no figure of `triple` yet" in text
@@ -104,14 +115,21 @@ def test_what_a_method_is_close_to_is_on_the_page(page):
     found = {name: text.splitlines()[2] for name, text in sections(page).items()}
     differ = "Nazari et al. 2019 mix before the step, and take a maximum of squares. *Lin et al. 2021 (their code);"
     assert differ in found["d-adam"]
-    assert "DEAREST is close to it, with several rounds a mix. *Luo & Ye 2022; Li et al. 2021.*" in found["gt-page"]
-    assert found["beer"].endswith("error feedback. *Zhao et al. 2022.*"), "a citation is not repeated"
+    assert (
+        "DEAREST is close to it, with several rounds a mix. *Luo & Ye 2022; Li et al. 2021.*"
+        in found["gt-page"]
+    )
+    assert found["beer"].endswith("error feedback. *Zhao et al. 2022.*"), (
+        "a citation is not repeated"
+    )
     assert "See also Gao et al. 2023. *Huang et al. 2024" in found["gt-momentum"]
 
 
 def test_costs_are_counted_in_one_and_many(page):
     assert not re.findall(r"(?<!\S)1 (?:rounds|gradients)", page)
-    assert "1 round every `interval` iterations (1 / `interval` on average)" in sections(page)["led"]
+    assert (
+        "1 round every `interval` iterations (1 / `interval` on average)" in sections(page)["led"]
+    )
     assert "1 round with probability `probability`" in sections(page)["proxskip"]
     assert "2 rounds every `interval` iterations" in sections(page)["k-gt"]
 
@@ -171,7 +189,19 @@ class Counting:
         return x * y
 
 
-COUNTED = "dsgd", "gt-hsgd", "gt-svrg", "d-get", "gt-page", "beer", "choco-sgd", "k-gt", "led", "proxskip", "deepstorm"
+COUNTED = (
+    "dsgd",
+    "gt-hsgd",
+    "gt-svrg",
+    "d-get",
+    "gt-page",
+    "beer",
+    "choco-sgd",
+    "k-gt",
+    "led",
+    "proxskip",
+    "deepstorm",
+)
 
 
 @pytest.mark.parametrize("name", COUNTED)
@@ -184,9 +214,12 @@ def test_costs_on_the_page_are_those_that_are_counted(page, name):
             state = method.step(state, net)
     counted = (np.array([net.gradients, net.rounds, net.sent]) - before) / steps
     shown = re.search(
-        r"over 20 nodes: ([\d.,]+) gradients?, ([\d.]+) rounds? and ([\d.,]+) bytes?", sections(page)[name]
+        r"over 20 nodes: ([\d.,]+) gradients?, ([\d.]+) rounds? and ([\d.,]+) bytes?",
+        sections(page)[name],
     )
-    assert [float(text.replace(",", "")) for text in shown.groups()] == pytest.approx(counted, rel=1e-3)
+    assert [float(text.replace(",", "")) for text in shown.groups()] == pytest.approx(
+        counted, rel=1e-3
+    )
 
 
 def test_the_calls_on_the_page_make_the_methods(page):
@@ -211,7 +244,9 @@ def test_mathematics_is_typeset(zoo, page):
     )
     recursions = "".join(re.findall(r"^- \*\*(?:Estimate|Step)\*\*.*$", page, re.M))
     plain = re.sub(r"`[^`]*`", "", recursions)
-    assert not re.findall(r"\w_\w|\w_\{|\^|\b(?:alpha|beta|gamma|rho|mu|eta|kappa|xi|tau|chi)\b| - ", plain)
+    assert not re.findall(
+        r"\w_\w|\w_\{|\^|\b(?:alpha|beta|gamma|rho|mu|eta|kappa|xi|tau|chi)\b| - ", plain
+    )
 
 
 def test_a_figure_is_shown_where_there_is_one(zoo, tmp_path, monkeypatch):
@@ -226,7 +261,10 @@ def test_a_figure_is_shown_where_there_is_one(zoo, tmp_path, monkeypatch):
         (tmp_path / f"{name}.png").write_bytes(b"")
     shown = {name: zoo.method_section(name, METHODS[name]) for name in ("dsgd", "d2", "gt-dsgd")}
     assert "```{figure} zoo/dsgd.png" in shown["dsgd"]
-    assert "Tuned to `dsgd[alpha=4.0,batch=16]`: gap 0.000123 ± 1e-05 after 30 epochs." in shown["dsgd"]
+    assert (
+        "Tuned to `dsgd[alpha=4.0,batch=16]`: gap 0.000123 ± 1e-05 after 30 epochs."
+        in shown["dsgd"]
+    )
     assert "2 of 3 runs diverged" in shown["d2"]
     assert "There is no figure of `gt-dsgd` yet" in shown["gt-dsgd"], "it has no results"
     assert "zoo/all.png" in zoo.picture()

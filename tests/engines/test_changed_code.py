@@ -88,7 +88,12 @@ def problem():
 
 
 def run(problem, network, steps=30, **options):
-    options = {"record": 3, "clock": peer.clock(latency=0.1, compute=0.01), "precision": 64, **options}
+    options = {
+        "record": 3,
+        "clock": peer.clock(latency=0.1, compute=0.01),
+        "precision": 64,
+        **options,
+    }
     return peer.run("dsgd[alpha=2]", problem, network, steps=steps, progress=False, **options)
 
 
@@ -97,7 +102,10 @@ def assert_same(problem, network, other):
     np.testing.assert_array_equal(mine.x, theirs.x)
     pd.testing.assert_frame_equal(*(one.table.drop(columns="seconds") for one in (mine, theirs)))
     assert_close(run(problem, network, engine="sharded").x, theirs.x)
-    swept = [peer.sweep("dsgd", {"alpha": [1.0, 2.0]}, problem, one, steps=30) for one in (network, other)]
+    swept = [
+        peer.sweep("dsgd", {"alpha": [1.0, 2.0]}, problem, one, steps=30)
+        for one in (network, other)
+    ]
     assert swept[0]["loss"].tolist() == swept[1]["loss"].tolist()
     assert (network.lam, network.lam_interval) == (other.lam, other.lam_interval)
     np.testing.assert_array_equal(network.degree, other.degree)
@@ -162,7 +170,10 @@ def test_a_random_graph_has_its_values_in_fields():
             super().__init__(n)
             self.rate = rate
 
-    with pytest.raises(ValueError, match="random graph Hidden has rate, which is no field: make it a frozen dataclass"):
+    with pytest.raises(
+        ValueError,
+        match="random graph Hidden has rate, which is no field: make it a frozen dataclass",
+    ):
         peer.Network(Hidden(6, 0.5))
 
 
@@ -198,7 +209,9 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_functions_that_a_method_is_given_are_those_of_now(name, problem, monkeypatch):
     def ran(engine="stacked", steps=10, **options):
-        return peer.run(METHODS[name](), problem, peer.Network(RING), steps=steps, engine=engine, **options)
+        return peer.run(
+            METHODS[name](), problem, peer.Network(RING), steps=steps, engine=engine, **options
+        )
 
     before = ran(precision=64)
     assert_close(before.x, ran("debug", precision=64).x)
@@ -226,14 +239,24 @@ class absolute:
 
 def test_values_around_a_users_penalty_are_those_of_now(problem, monkeypatch):
     def ran(problem, steps=10, **options):
-        return peer.run("proxgt[alpha=1]", problem, peer.Network(RING), steps=steps, precision=64, record=1, **options)
+        return peer.run(
+            "proxgt[alpha=1]",
+            problem,
+            peer.Network(RING),
+            steps=steps,
+            precision=64,
+            record=1,
+            **options,
+        )
 
     own, before = replace(problem, penalty=absolute()), None
     for rate in (0.1, 0.01):
         monkeypatch.setitem(globals(), "RATE", rate)
         mine, theirs = ran(own), ran(peer.problems.composite(problem, l1=rate))
         assert_close(mine.x, theirs.x)
-        assert mine.table["loss"].iloc[-1] == pytest.approx(theirs.table["loss"].iloc[-1], rel=1e-12)
+        assert mine.table["loss"].iloc[-1] == pytest.approx(
+            theirs.table["loss"].iloc[-1], rel=1e-12
+        )
         before = before or mine
     assert str(own.now()).endswith("absolute)")
     assert own.now().now().penalty == own.now().penalty

@@ -15,7 +15,10 @@ DEVICES = st.integers(0, 7)
 
 
 def busiest(messages):
-    return max([*Counter(s for s, _ in messages).values(), *Counter(t for _, t in messages).values()], default=0)
+    return max(
+        [*Counter(s for s, _ in messages).values(), *Counter(t for _, t in messages).values()],
+        default=0,
+    )
 
 
 def check(messages):
@@ -24,7 +27,9 @@ def check(messages):
         assert together, "a round without a message"
         for end in zip(*together, strict=True):
             assert len(set(end)) == len(end), "a device sends or hears two messages in one round"
-    assert Counter(m for together in rounds for m in together) == Counter(messages), "a message is lost or repeated"
+    assert Counter(m for together in rounds for m in together) == Counter(messages), (
+        "a message is lost or repeated"
+    )
     assert len(rounds) == busiest(messages)
 
 
@@ -35,7 +40,9 @@ def test_any_messages_take_as_many_rounds_as_the_busiest_device_has(messages):
 
 
 @pytest.mark.parametrize("n", [2, 5, 16, 33])
-@pytest.mark.parametrize("name", ["ring", "exponential", "directed-exponential", "complete", "star", "erdos-renyi"])
+@pytest.mark.parametrize(
+    "name", ["ring", "exponential", "directed-exponential", "complete", "star", "erdos-renyi"]
+)
 def test_topologies(name, n):
     options = {"seed": 0} if name == "erdos-renyi" else {}
     check(list(peer.topology.build(name, n, **options).to_directed().edges))

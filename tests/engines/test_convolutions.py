@@ -39,7 +39,10 @@ def compare(function, *values):
     def squared(*values):
         return (function(*values) ** 2).sum()
 
-    gradients, ours = (jax.value_and_grad(each, tuple(range(len(values)))) for each in (squared, as_products(squared)))
+    gradients, ours = (
+        jax.value_and_grad(each, tuple(range(len(values))))
+        for each in (squared, as_products(squared))
+    )
     jax.tree.map(assert_close, jax.jit(ours)(*values), jax.jit(gradients)(*values))
     stacked = jax.tree.map(lambda a: jnp.stack([a, -a, a / 2]), values)
     assert "feature_group_count=3" in equations(jax.vmap(gradients), *stacked)
@@ -74,7 +77,11 @@ CASES = {
 def test_the_same_numbers_and_derivatives(name):
     image, kernel, axes, strides, padding, apart = CASES[name]
     convolve = partial(
-        lax.conv_general_dilated, window_strides=strides, padding=padding, rhs_dilation=apart, dimension_numbers=axes
+        lax.conv_general_dilated,
+        window_strides=strides,
+        padding=padding,
+        rhs_dilation=apart,
+        dimension_numbers=axes,
     )
     x, w = normal(*image), normal(*kernel)
     assert_close(as_products(convolve)(x, w), convolve(x, w))
@@ -102,9 +109,13 @@ def pair(x, w):
 
 WHERE = {
     "jit": pair,
-    "scan": lambda x, w: lax.scan(lambda x, _: (jnp.tanh(same(x, w)), x.sum()), x, None, length=3)[0],
+    "scan": lambda x, w: lax.scan(lambda x, _: (jnp.tanh(same(x, w)), x.sum()), x, None, length=3)[
+        0
+    ],
     "fori": lambda x, w: lax.fori_loop(0, 3, lambda _, x: jnp.tanh(same(x, w)), x),
-    "cond": lambda x, w: lax.cond(x.sum() > 0, lambda x: same(x, w), lambda x: jnp.tanh(same(x, 2 * w)), x),
+    "cond": lambda x, w: lax.cond(
+        x.sum() > 0, lambda x: same(x, w), lambda x: jnp.tanh(same(x, 2 * w)), x
+    ),
     "switch": lambda x, w: lax.switch(1, [lambda x: x, lambda x: same(x, w)], x),
     "remat": jax.checkpoint(pair),
     "remat with a policy": jax.checkpoint(pair, policy=jax.checkpoint_policies.dots_saveable),
@@ -131,8 +142,14 @@ def test_derivatives_of_ones_own_stay():
     x, w = normal(2, 5, 4, 3), normal(3, 2, 3, 3)
     for function in (halved, _by_vjp()):
         assert_close(as_products(function)(x, w), function(x, w))
-        assert "conv_general_dilated" not in equations(as_products(function), x, w).split("jvp_jaxpr_fun")[0]
-        one, other = (jax.grad(lambda *v, f=f: (f(*v) ** 2).sum(), 1)(x, w) for f in (as_products(function), function))
+        assert (
+            "conv_general_dilated"
+            not in equations(as_products(function), x, w).split("jvp_jaxpr_fun")[0]
+        )
+        one, other = (
+            jax.grad(lambda *v, f=f: (f(*v) ** 2).sum(), 1)(x, w)
+            for f in (as_products(function), function)
+        )
         assert_close(one, other)
         right = jax.grad(lambda *v: (same(*v) ** 2).sum(), 1)(x, w)
         assert_close(2 * one, right)
@@ -140,12 +157,17 @@ def test_derivatives_of_ones_own_stay():
 
 def _by_vjp():
     function = jax.custom_vjp(same)
-    function.defvjp(lambda x, w: (same(x, w), (x, w)), lambda kept, g: tuple(a / 2 for a in jax.vjp(same, *kept)[1](g)))
+    function.defvjp(
+        lambda x, w: (same(x, w), (x, w)),
+        lambda kept, g: tuple(a / 2 for a in jax.vjp(same, *kept)[1](g)),
+    )
     return function
 
 
 def unusual(x, w, **settings):
-    return lax.conv_general_dilated(x, w, (1, 1), [(1, 1), (6, 6)], dimension_numbers=IMAGES, **settings)
+    return lax.conv_general_dilated(
+        x, w, (1, 1), [(1, 1), (6, 6)], dimension_numbers=IMAGES, **settings
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,9 +181,24 @@ def unusual(x, w, **settings):
         (unusual, (2, 5, 5, 3), (3, 3, 3, 4), "complex128"),
         (unusual, (2, 15, 5, 3), (13, 13, 3, 1), "float64"),
         (unusual, (0, 5, 5, 3), (3, 3, 3, 4), "float64"),
-        (lambda x, w: unusual(*(lax.broadcast(1.0, a.shape) for a in (x, w))), (2, 5, 5, 3), (3, 3, 3, 4), "float64"),
+        (
+            lambda x, w: unusual(*(lax.broadcast(1.0, a.shape) for a in (x, w))),
+            (2, 5, 5, 3),
+            (3, 3, 3, 4),
+            "float64",
+        ),
     ],
-    ids=["depthwise", "groups", "rows in groups", "transposed", "whole numbers", "complex", "large", "empty", "weak"],
+    ids=[
+        "depthwise",
+        "groups",
+        "rows in groups",
+        "transposed",
+        "whole numbers",
+        "complex",
+        "large",
+        "empty",
+        "weak",
+    ],
 )
 def test_unusual_ones_stay(function, image, kernel, dtype):
     values = normal(*image, dtype=dtype), normal(*kernel, dtype=dtype)
@@ -202,15 +239,22 @@ def test_precision_is_that_of_the_convolution(settings, said):
 def test_products_of_convolutions_are_three_on_a_gpu():
     values = normal(2, 5, 4, 3, dtype="float32"), normal(3, 2, 3, 3, dtype="float32")
     with jax.default_matmul_precision("highest"):
-        text = equations(by_three(jax.grad(lambda *v: (as_products(same)(*v) ** 2).sum(), (0, 1))), *values)
+        text = equations(
+            by_three(jax.grad(lambda *v: (as_products(same)(*v) ** 2).sum(), (0, 1))), *values
+        )
     assert text.count("= dot_general") == text.count("TF32_TF32_F32_X3") == 3
 
 
 def convolutional(params, batch):
     x, labels = batch
-    x = jax.nn.relu(lax.conv_general_dilated(x, params["w"], (2, 2), "SAME", dimension_numbers=IMAGES) + params["b"])
+    x = jax.nn.relu(
+        lax.conv_general_dilated(x, params["w"], (2, 2), "SAME", dimension_numbers=IMAGES)
+        + params["b"]
+    )
     x = jnp.tanh(same(x, params["v"])).reshape(len(x), -1)
-    return -jnp.take_along_axis(jax.nn.log_softmax(x @ params["out"]), labels[:, None], axis=1).mean()
+    return -jnp.take_along_axis(
+        jax.nn.log_softmax(x @ params["out"]), labels[:, None], axis=1
+    ).mean()
 
 
 DATA = RNG.normal(size=(NODES, ROWS, 6, 6, 2)), RNG.integers(0, 3, size=(NODES, ROWS))
@@ -236,7 +280,9 @@ def products(monkeypatch):
     """How many convolutions became products."""
     seen = []
     own = convolutions.convolution
-    monkeypatch.setattr(convolutions, "convolution", lambda *values, **more: seen.append(1) or own(*values, **more))
+    monkeypatch.setattr(
+        convolutions, "convolution", lambda *values, **more: seen.append(1) or own(*values, **more)
+    )
     return seen
 
 
@@ -250,7 +296,9 @@ def test_a_run_is_that_of_the_debug_engine(products):
     assert np.abs(plain.x - plain.x.mean(axis=0)).max() > 1e-3, "nodes differ"
 
 
-@pytest.mark.parametrize(("nodes", "gpu", "expected"), [(1, False, 6), (2, False, 6), (1, True, 0), (2, True, 2)])
+@pytest.mark.parametrize(
+    ("nodes", "gpu", "expected"), [(1, False, 6), (2, False, 6), (1, True, 0), (2, True, 2)]
+)
 def test_where_convolutions_are_products(nodes, gpu, expected, products, monkeypatch):
     """On a GPU only for minibatches of several nodes: of a step's gradients and exact ones, and of an evaluation."""
     some = peer.problems.loss(convolutional, PARAMS, tuple(a[:nodes] for a in DATA))
@@ -276,7 +324,10 @@ class Equinox(eqx.Module):
     last: eqx.nn.Linear
 
     def __init__(self, key):
-        self.first, self.last = eqx.nn.Conv2d(2, 3, 3, padding=1, key=key), eqx.nn.Linear(3, 3, key=key)
+        self.first, self.last = (
+            eqx.nn.Conv2d(2, 3, 3, padding=1, key=key),
+            eqx.nn.Linear(3, 3, key=key),
+        )
 
     def __call__(self, x):
         return self.last(jax.nn.relu(self.first(x.transpose(2, 0, 1))).mean(axis=(1, 2)))
@@ -297,10 +348,16 @@ def test_models_of_libraries(model, products):
     params, predict = model()
 
     def loss(params, batch):
-        return -jnp.take_along_axis(jax.nn.log_softmax(predict(params, batch[0])), batch[1][:, None], axis=1).mean()
+        return -jnp.take_along_axis(
+            jax.nn.log_softmax(predict(params, batch[0])), batch[1][:, None], axis=1
+        ).mean()
 
     problem = peer.problems.loss(loss, params, DATA)
-    values = jnp.asarray(problem.start), jnp.arange(3), jax.tree.map(lambda a: jnp.asarray(a[0]), problem.data)
+    values = (
+        jnp.asarray(problem.start),
+        jnp.arange(3),
+        jax.tree.map(lambda a: jnp.asarray(a[0]), problem.data),
+    )
     expected = jax.jit(problem.oracle.grad)(*values)
     assert not products
     assert_close(jax.jit(by_products(problem.oracle).grad)(*values), expected)

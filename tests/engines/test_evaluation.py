@@ -24,7 +24,9 @@ GT_HSGD = peer.methods.gt_hsgd(alpha=0.1, beta=0.1)
 def test_stationarity_can_be_left_out(engine):
     options = {"steps": 8, "engine": engine, "precision": 64}
     full = peer.run(GT_HSGD, small_logistic(), RING, record=Grid(2), **options).table
-    bare = peer.run(GT_HSGD, small_logistic(), RING, record=Grid(2, stationarity=False), **options).table
+    bare = peer.run(
+        GT_HSGD, small_logistic(), RING, record=Grid(2, stationarity=False), **options
+    ).table
     assert full["stationarity"].notna().all()
     assert bare["stationarity"].isna().all()
     timeless = [c for c in full.columns if c not in ("stationarity", "seconds")]
@@ -32,7 +34,10 @@ def test_stationarity_can_be_left_out(engine):
 
 
 def test_evaluation_by_parts_changes_nothing(monkeypatch):
-    problem, points = small_logistic(), np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
+    problem, points = (
+        small_logistic(),
+        np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32),
+    )
     values, grads = stacked.Stacked(GT_HSGD, problem, RING, 0, np.float32).evaluate(points)
     compiled.evaluate.clear_cache()
     monkeypatch.setattr(compiled, "EVALUATED_AT_ONCE", 2 * 11)  # two points at a time of seven
@@ -58,7 +63,10 @@ def test_compiled_programs_are_kept_on_disk_between_processes(tmp_path):
         "print(len(hits))\n"
     )
     # Programs that compile quickly are not kept, so these are compiled as for a user.
-    environment = os.environ | {"PEERDESCENT_CACHE": str(tmp_path), "JAX_DISABLE_MOST_OPTIMIZATIONS": "false"}
+    environment = os.environ | {
+        "PEERDESCENT_CACHE": str(tmp_path),
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "false",
+    }
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     first, second = (int(children.python("-c", script, env=environment).stdout) for _ in range(2))
     assert first == 0

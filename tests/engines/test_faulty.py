@@ -33,14 +33,31 @@ NETWORKS = {
     "accelerated": peer.Network(RING, rounds=3, accelerate=True),
     "turns": peer.Network([RING, TOPOLOGY.star(6)], faults=[peer.faults.drop(0.2)]),
     "push-pull": peer.Network(DIGRAPH, "push-pull"),
-    "push-pull with faults": peer.Network(DIGRAPH, "push-pull", faults=[peer.faults.drop(0.2)], rounds=2),
+    "push-pull with faults": peer.Network(
+        DIGRAPH, "push-pull", faults=[peer.faults.drop(0.2)], rounds=2
+    ),
     "all": peer.Network(
         RING,
-        faults=[peer.faults.drop(0.2), peer.faults.burst(0.1, 0.5), peer.faults.inactive(0.2), peer.faults.noise(0.01)],
+        faults=[
+            peer.faults.drop(0.2),
+            peer.faults.burst(0.1, 0.5),
+            peer.faults.inactive(0.2),
+            peer.faults.noise(0.01),
+        ],
         rounds=2,
     ),
 }
-SAFE = ("drop", "burst", "inactive", "matching", "regular", "pairs", "rounds", "accelerated", "turns")
+SAFE = (
+    "drop",
+    "burst",
+    "inactive",
+    "matching",
+    "regular",
+    "pairs",
+    "rounds",
+    "accelerated",
+    "turns",
+)
 """Those that preserve the mean."""
 DSGD = peer.methods.dsgd(alpha=0.3, batch=2)
 GT_HSGD = peer.methods.gt_hsgd(alpha=0.3, beta=0.1, batch=2)
@@ -55,14 +72,19 @@ def problem():
 
 
 def run(method, problem, network, engine="stacked", steps=50, **options):
-    return peer.run(method, problem, network, steps=steps, engine=engine, precision=64, record=5, **options)
+    return peer.run(
+        method, problem, network, steps=steps, engine=engine, precision=64, record=5, **options
+    )
 
 
 @pytest.mark.parametrize("name", some(NETWORKS, 8, "all", "matching"))
 def test_engines_agree(name, problem):
     network = NETWORKS[name]
     # Programs take as long to compile as they have rounds, so most have one in an iteration.
-    methods = {**dict.fromkeys(("drop", "inactive", "noise", "matching", "turns"), GT_HSGD), "burst": D_GET}
+    methods = {
+        **dict.fromkeys(("drop", "inactive", "noise", "matching", "turns"), GT_HSGD),
+        "burst": D_GET,
+    }
     method = PUSH_PULL if network.pushed is not None else methods.get(name, DSGD)
     # Several devices of engine `sharded` have tests of their own, also with random graphs.
     others = ("debug", "sharded") if name in ("all", "push-pull with faults") else ("debug",)
@@ -80,7 +102,9 @@ def test_engines_agree(name, problem):
 def test_disagreements_on_engines(name, problem):
     """Exact diffusion asks for x - W x; it may run where W is static but for faults."""
     method = peer.methods.d2(alpha=0.2, batch=2)
-    assert_close(run(method, problem, NETWORKS[name], "debug").x, run(method, problem, NETWORKS[name]).x)
+    assert_close(
+        run(method, problem, NETWORKS[name], "debug").x, run(method, problem, NETWORKS[name]).x
+    )
 
 
 @pytest.mark.parametrize("name", some(SAFE, 3))
@@ -102,7 +126,8 @@ def test_push_pull_on_an_unbalanced_graph_finds_the_optimum():
     assert trace.table["grad_norm"].iloc[-1] < 1e-9
     assert trace.table["consensus"].iloc[-1] < 1e-18
     with pytest.raises(
-        ValueError, match="gt-hsgd needs a doubly stochastic W; graph has push-pull weights: use push-pull"
+        ValueError,
+        match="gt-hsgd needs a doubly stochastic W; graph has push-pull weights: use push-pull",
     ):
         run(GT_HSGD, problem, NETWORKS["push-pull"])
 
@@ -128,14 +153,18 @@ def _vectors(state):
 
 @pytest.mark.parametrize(
     "name",
-    some(["all", "drop", "one way", "burst", "inactive", "matching", "turns", "rounds", "top k"], 3),
+    some(
+        ["all", "drop", "one way", "burst", "inactive", "matching", "turns", "rounds", "top k"], 3
+    ),
 )
 def test_books_are_what_the_debug_engine_did(name, problem, monkeypatch):
     """Gradients of nodes that are awake and messages that were sent, counted where they happen."""
     network = NETWORKS[name]
     table, gradients, messages = _counted(D_GET, problem, network, monkeypatch)
     assert table["gradients"].iloc[-1] == pytest.approx(gradients, rel=1e-12)
-    assert table["bytes"].iloc[-1] == pytest.approx(messages * network.message_bytes(5, 8), rel=1e-12)
+    assert table["bytes"].iloc[-1] == pytest.approx(
+        messages * network.message_bytes(5, 8), rel=1e-12
+    )
     expected = peer.runs.costs.Costs.of(D_GET, problem, network, itemsize=8)
     assert table["gradients"].iloc[-1] == pytest.approx(float(expected.gradients(50)), rel=0.1)
     assert table["bytes"].iloc[-1] == pytest.approx(float(expected.sent(50)), rel=0.15)
@@ -146,11 +175,16 @@ def test_exact_gradients_count_as_the_samples_of_those_who_are_awake(name, monke
     rows = np.random.default_rng(0).normal(size=(62, 5))
     data = peer.datasets.Dataset(rows, np.sign(rows[:, 0]), "rows")
     ends = np.cumsum(SIZES)
-    uneven = compiled(peer.problems.logistic(data.partition(6, indices=np.split(np.arange(62), ends[:-1]))))
+    uneven = compiled(
+        peer.problems.logistic(data.partition(6, indices=np.split(np.arange(62), ends[:-1])))
+    )
     method = peer.methods.gt_sarah(alpha=0.1, batch=1, period=3)
     table, gradients, _ = _counted(method, uneven, NETWORKS[name], monkeypatch)
     assert table["gradients"].iloc[-1] == pytest.approx(gradients, rel=1e-12)
-    assert run(method, uneven, NETWORKS[name]).table["gradients"].tolist() == table["gradients"].tolist()
+    assert (
+        run(method, uneven, NETWORKS[name]).table["gradients"].tolist()
+        == table["gradients"].tolist()
+    )
 
 
 def _counted(method, problem, network, monkeypatch):
@@ -179,14 +213,20 @@ def _counted(method, problem, network, monkeypatch):
     return run(method, problem, network, "debug").table, gradients.mean(), messages[0] / 6
 
 
-@pytest.mark.parametrize(("name", "engine"), [("burst", "stacked"), ("all", "debug"), ("burst", "sharded")])
+@pytest.mark.parametrize(
+    ("name", "engine"), [("burst", "stacked"), ("all", "debug"), ("burst", "sharded")]
+)
 def test_resumed_under_a_burst_bit_for_bit(name, engine, problem, tmp_path):
     network, options = NETWORKS[name], {"precision": 64, "engine": engine}
     whole = peer.run(GT_HSGD, problem, network, steps=40, record=[17, 40], **options)
     peer.run(GT_HSGD, problem, network, steps=17, record=[17], **options).save(tmp_path)
-    again = peer.run(GT_HSGD, problem, network, steps=40, record=[17, 40], resume=tmp_path, **options)
+    again = peer.run(
+        GT_HSGD, problem, network, steps=40, record=[17, 40], resume=tmp_path, **options
+    )
     assert np.array_equal(again.x, whole.x)
-    pd.testing.assert_frame_equal(again.table.drop(columns="seconds"), whole.table.drop(columns="seconds"))
+    pd.testing.assert_frame_equal(
+        again.table.drop(columns="seconds"), whole.table.drop(columns="seconds")
+    )
     method, links = Running.parts(whole.state)
     assert links
     assert np.array_equal(method.x, whole.x)
@@ -199,17 +239,26 @@ def test_another_fault_is_another_run(problem, tmp_path):
         run(GT_HSGD, problem, other, "debug", resume=tmp_path)
 
 
-@pytest.mark.parametrize("faults", [[peer.faults.drop(0)], [peer.faults.inactive(0), peer.faults.noise(0)]])
+@pytest.mark.parametrize(
+    "faults", [[peer.faults.drop(0)], [peer.faults.inactive(0), peer.faults.noise(0)]]
+)
 def test_faults_that_never_happen_change_nothing(faults, problem):
-    ideal, faulty = (run(GT_HSGD, problem, peer.Network(RING, faults=own), steps=20) for own in ([], faults))
+    ideal, faulty = (
+        run(GT_HSGD, problem, peer.Network(RING, faults=own), steps=20) for own in ([], faults)
+    )
     assert np.array_equal(ideal.x, faulty.x)
-    pd.testing.assert_frame_equal(ideal.table.drop(columns="seconds"), faulty.table.drop(columns="seconds"))
+    pd.testing.assert_frame_equal(
+        ideal.table.drop(columns="seconds"), faulty.table.drop(columns="seconds")
+    )
 
 
 def test_faults_that_almost_never_happen_change_only_rounding(problem):
     rare = [peer.faults.drop(1e-9), peer.faults.inactive(1e-9), peer.faults.burst(1e-9, 0.5)]
     network = peer.Network(RING, faults=rare)
-    assert_close(run(GT_HSGD, problem, network, steps=20).x, run(GT_HSGD, problem, peer.Network(RING), steps=20).x)
+    assert_close(
+        run(GT_HSGD, problem, network, steps=20).x,
+        run(GT_HSGD, problem, peer.Network(RING), steps=20).x,
+    )
 
 
 def test_a_sweep_under_faults_equals_runs():
@@ -251,7 +300,8 @@ def test_expected_costs_know_that_all_are_awake_at_first(problem):
 
 def test_random_graphs_refuse_methods_for_static_ones(problem):
     with pytest.raises(
-        ValueError, match="d2 needs weights that do not change; random-matching is drawn in every round"
+        ValueError,
+        match="d2 needs weights that do not change; random-matching is drawn in every round",
     ):
         run(peer.methods.d2(), problem, NETWORKS["matching"])
 
@@ -261,5 +311,7 @@ def test_engines_compute_in_the_precision_of_the_run(precision, problem):
     """Also where a round adds noise of 0."""
     for engine in ("debug", "stacked"):
         for network in (peer.Network(RING), NETWORKS["noise"]):
-            found = peer.run(DSGD, problem, network, steps=3, engine=engine, precision=precision, record=1)
+            found = peer.run(
+                DSGD, problem, network, steps=3, engine=engine, precision=precision, record=1
+            )
             assert found.x.dtype == np.dtype(f"float{precision}")

@@ -22,7 +22,11 @@ SUPPORTED = [*list(METHODS)[:9], "gt-svrg", "extra", "decentlam", "gt-adam"]
 # Every size is compiled by the plain program, so not all go with all.
 GRIDS = {
     "gt-hsgd": [{"batch": b, "initial_batch": i} for b, i in ((1, 20), (3, 1), (40, 20))],
-    "d-get": [{"period": q, "batch": b, "large_batch": large} for q in (2, 5) for b, large in ((1, 33), (9, 4))],
+    "d-get": [
+        {"period": q, "batch": b, "large_batch": large}
+        for q in (2, 5)
+        for b, large in ((1, 33), (9, 4))
+    ],
     "d-spider-sfo": [{"period": q, "large_batch": 9} for q in (2, 100)],
     "gt-sarah": [{"period": q, "batch": 2} for q in (2, 5)],
     "gt-svrg": [{"period": q, "batch": 2} for q in (2, 5)],
@@ -56,11 +60,20 @@ def test_kernel_equals_the_plain_program(name, blocks, monkeypatch):
     kernel._launch.clear_cache()
     problem = small_logistic(samples=40, features=37)
     step = "eta" if name == "d-pd-sgd" else "alpha"
-    methods = [METHODS[name].build(**{step: 0.2}, **sizes) for sizes in GRIDS.get(name, [{"batch": 1}, {"batch": 13}])]
-    network = RING if getattr(methods[0].parts[1], "symmetric", False) else peer.Network(peer.topology.exponential(6))
+    methods = [
+        METHODS[name].build(**{step: 0.2}, **sizes)
+        for sizes in GRIDS.get(name, [{"batch": 1}, {"batch": 13}])
+    ]
+    network = (
+        RING
+        if getattr(methods[0].parts[1], "symmetric", False)
+        else peer.Network(peer.topology.exponential(6))
+    )
     assert kernel.supports(methods[0], problem, network, np.dtype("float32"))
     members = [fleet.Member(method, seed, (3, 11)) for method in methods for seed in (0, 5)]
-    plain, ours = (iterates(kind, members, problem, network) for kind in (fleet.Fleet, kernel.Kernel))
+    plain, ours = (
+        iterates(kind, members, problem, network) for kind in (fleet.Fleet, kernel.Kernel)
+    )
     assert plain.keys() == ours.keys()
     assert len(plain) == 2 * len(members)
     for key, x in plain.items():
@@ -75,8 +88,12 @@ def test_other_regularisers_uneven_nodes_and_directed_graphs(regulariser):
     assert len(set(partition.sizes.tolist())) > 1
     problem = peer.problems.logistic(partition, strength=0.1, regulariser=regulariser)
     network = peer.Network(peer.topology.directed_exponential(6))
-    members = [fleet.Member(peer.methods.gt_sarah(alpha=0.3, period=3, batch=b), 1, (7,)) for b in (1, 20)]
-    plain, ours = (iterates(kind, members, problem, network) for kind in (fleet.Fleet, kernel.Kernel))
+    members = [
+        fleet.Member(peer.methods.gt_sarah(alpha=0.3, period=3, batch=b), 1, (7,)) for b in (1, 20)
+    ]
+    plain, ours = (
+        iterates(kind, members, problem, network) for kind in (fleet.Fleet, kernel.Kernel)
+    )
     for key, x in plain.items():
         assert np.abs(ours[key] - x).max() < 2e-6 * np.abs(x).max()
 
@@ -96,7 +113,9 @@ def test_values_around_a_users_method_are_those_of_now(monkeypatch):
     found = {}
     for step in (0.1, 1.0):
         monkeypatch.setitem(globals(), "STEP", step)
-        plain, ours = (iterates(kind, members, small_logistic(), RING) for kind in (fleet.Fleet, kernel.Kernel))
+        plain, ours = (
+            iterates(kind, members, small_logistic(), RING) for kind in (fleet.Fleet, kernel.Kernel)
+        )
         assert np.abs(ours[0, 0] - plain[0, 0]).max() < 2e-6 * np.abs(plain[0, 0]).max()
         found[step] = plain[0, 0]
     assert np.abs(found[0.1] - found[1.0]).max() > 0.01
@@ -121,7 +140,9 @@ def test_what_it_does_not_support_is_left_to_the_plain_program():
         def step(self, x, memory, net):
             return net.grad(0.5 * x, net.sample(self.batch)), ()
 
-    assert not kernel.supports(peer.compose(elsewhere(), peer.fusions.tracking()), logistic, RING, single)
+    assert not kernel.supports(
+        peer.compose(elsewhere(), peer.fusions.tracking()), logistic, RING, single
+    )
 
     class literal(peer.estimators.sgd):
         """Draws a sample whose size is not a parameter."""
@@ -129,7 +150,9 @@ def test_what_it_does_not_support_is_left_to_the_plain_program():
         def step(self, x, memory, net):
             return net.grad(x, net.sample(2)), ()
 
-    assert not kernel.supports(peer.compose(literal(), peer.fusions.tracking()), logistic, RING, single)
+    assert not kernel.supports(
+        peer.compose(literal(), peer.fusions.tracking()), logistic, RING, single
+    )
 
     @dataclass(frozen=True)
     class gossip(peer.fusions.consensus):
@@ -142,7 +165,9 @@ def test_what_it_does_not_support_is_left_to_the_plain_program():
                 x = net.mix(x)
             return x - self.alpha * v, ()
 
-    assert not kernel.supports(peer.compose(peer.estimators.sgd(), gossip()), logistic, RING, single)
+    assert not kernel.supports(
+        peer.compose(peer.estimators.sgd(), gossip()), logistic, RING, single
+    )
 
 
 def test_who_runs_a_sweep(monkeypatch):
@@ -160,7 +185,9 @@ def test_who_runs_a_sweep(monkeypatch):
     assert chosen([peer.methods.gt_hsgd()], problem=PROBLEMS["quadratic"]()) is fleet.Fleet
     assert chosen([]) is fleet.Fleet
     whole = [peer.methods.gt_hsgd(alpha=a) for a in (1, 0.5)]
-    assert chosen(whole) is kernel.Kernel, "a step size is a real number, whatever the type of its value"
+    assert chosen(whole) is kernel.Kernel, (
+        "a step size is a real number, whatever the type of its value"
+    )
 
 
 def test_each_size_goes_to_the_faster_program():
@@ -171,13 +198,19 @@ def test_each_size_goes_to_the_faster_program():
     assert speeds.plain_is_faster(123, 256, long)
     assert not speeds.plain_is_faster(477, 1, short)
     assert not speeds.plain_is_faster(123, 256, [1000])
-    assert not speeds.plain_is_faster(123, 16, [10**6, *[10] * 4095]), "all would run as long as the longest"
+    assert not speeds.plain_is_faster(123, 16, [10**6, *[10] * 4095]), (
+        "all would run as long as the longest"
+    )
 
 
 def measured_with_restarts():
     """The cases of benchmarks/results/gpu_restarts.md: columns, batch, periods, and microseconds of either program."""
     text = (children.TESTS.parent / "benchmarks" / "results" / "gpu_restarts.md").read_text()
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| d-")]
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("| d-")
+    ]
     for _, columns, batch, period, count, _, by_kernel, by_plain, *_ in rows:
         p, b, c = int(columns), int(batch), int(count.replace(",", ""))
         m = {123: 2442, 477: 3750}[p]
@@ -192,7 +225,10 @@ def test_with_restarts_the_choice_costs_little_by_what_was_measured(steps):
     """Compilation included: 15 s and 20 s for a plain program, once the kernel is there."""
     lost = []
     for columns, batch, periods, kernel_us, plain_us in measured_with_restarts():
-        times = [kernel_us * steps * len(periods), plain_us * steps * len(periods) + (15e6 if columns < 200 else 20e6)]
+        times = [
+            kernel_us * steps * len(periods),
+            plain_us * steps * len(periods) + (15e6 if columns < 200 else 20e6),
+        ]
         chosen = speeds.plain_is_faster(columns, batch, [steps] * len(periods), periods)
         lost.append(times[chosen] / min(times))
     assert len(lost) == 34
@@ -203,7 +239,9 @@ def test_with_restarts_the_choice_costs_little_by_what_was_measured(steps):
 def test_restarts_of_the_paper_grid_go_to_the_kernel():
     """Where the plain program would be compiled a hundred times."""
     problem = small_logistic()
-    methods = [peer.methods.d_get(alpha=0.1, period=q, batch=b) for b in (1, 16, 256) for q in (1, 5, 200)]
+    methods = [
+        peer.methods.d_get(alpha=0.1, period=q, batch=b) for b in (1, 16, 256) for q in (1, 5, 200)
+    ]
     members = [fleet.Member(method, 0, (3000,)) for method in methods]
     ship = kernel.Kernel(members, problem, RING, np.zeros((6, 5), np.float32), np.dtype("float32"))
     ship.pieces()
@@ -216,7 +254,9 @@ def test_restarts_of_the_paper_grid_go_to_the_kernel():
 
 def test_a_fleet_of_both_programs_equals_each(monkeypatch):
     """Batches of 3 are sent to the plain program here, those of 1 to the kernel."""
-    monkeypatch.setattr(kernel, "plain_is_faster", lambda columns, batch, steps, periods: batch == 3)
+    monkeypatch.setattr(
+        kernel, "plain_is_faster", lambda columns, batch, steps, periods: batch == 3
+    )
     problem, x0 = small_logistic(), np.zeros((6, 5), np.float32)
     members = [
         fleet.Member(peer.methods.gt_hsgd(alpha=a, batch=b), seed, (4, 9))
@@ -230,10 +270,15 @@ def test_a_fleet_of_both_programs_equals_each(monkeypatch):
         ends = {}
         for piece in ship.pieces():
             for seen in ship.follow(piece, np.ones(len(members), dtype=bool)):
-                ends |= {(int(k), int(m)): x for k, m, x in zip(seen.member, seen.mark, seen.x, strict=True)}
+                ends |= {
+                    (int(k), int(m)): x
+                    for k, m, x in zip(seen.member, seen.mark, seen.x, strict=True)
+                }
         found.append(ends)
         if kind is kernel.Kernel:
-            assert ship.plain == {k for k, member in enumerate(members) if member.method.sizes["batch"] == 3}
+            assert ship.plain == {
+                k for k, member in enumerate(members) if member.method.sizes["batch"] == 3
+            }
     assert found[0].keys() == found[1].keys()
     assert len(found[0]) == 2 * len(members)
     for key, x in found[1].items():
@@ -242,7 +287,10 @@ def test_a_fleet_of_both_programs_equals_each(monkeypatch):
 
 def test_a_sweep_by_the_kernel_equals_runs(monkeypatch):
     monkeypatch.setattr("peerdescent.sweeps.sweeping.fleet_for", kernel.Kernel)
-    problem, grid = small_logistic(), {"alpha": [0.1, 0.4, 1e30], "period": [2, 7], "batch": [1, 3], "large_batch": [5]}
+    problem, grid = (
+        small_logistic(),
+        {"alpha": [0.1, 0.4, 1e30], "period": [2, 7], "batch": [1, 3], "large_batch": [5]},
+    )
     table = peer.sweep("d-get", grid, problem, RING, epochs=6, at=[3], seed=[0, 4])
     assert (table.loc[table["alpha"] == 1e30, "status"] == "diverged").all()
     sane = table[table["alpha"] < 1]
@@ -256,7 +304,9 @@ def test_a_sweep_by_the_kernel_equals_runs(monkeypatch):
 
 def test_the_dead_stand_still():
     members = [fleet.Member(peer.methods.dsgd(alpha=a), 0, (2, 4, 6)) for a in (0.1, 0.2)]
-    ship = kernel.Kernel(members, small_logistic(), RING, np.zeros((6, 5), np.float32), np.dtype("float32"))
+    ship = kernel.Kernel(
+        members, small_logistic(), RING, np.zeros((6, 5), np.float32), np.dtype("float32")
+    )
     alive = np.ones(2, dtype=bool)
     (piece,) = ship.pieces()
     seen = (seen for seen in ship.follow(piece, alive) if len(seen.member))

@@ -29,7 +29,13 @@ def test_the_outline_of_gt_hsgd():
     found = outline(peer.methods.gt_hsgd(batch=4, initial_batch=32))
     assert found.start == [Drawn(0, 32), Gradient(0, 0, Drawn(0, 32)), Mix(0), Mix(1)]
     # One sample at x_t (leaf 0) and at x_{t-1} (leaf 1), then y and x are mixed.
-    assert found.step == [Drawn(0, 4), Gradient(0, 0, Drawn(0, 4)), Gradient(1, 1, Drawn(0, 4)), Mix(0), Mix(1)]
+    assert found.step == [
+        Drawn(0, 4),
+        Gradient(0, 0, Drawn(0, 4)),
+        Gradient(1, 1, Drawn(0, 4)),
+        Mix(0),
+        Mix(1),
+    ]
     assert found.rounds == (0, 1)
     assert found.requests == ((0, 4),)
     assert found.aliases == (0, 1, 2, 3, 2)
@@ -50,7 +56,9 @@ def test_both_sides_of_every_share_their_numbers():
 
 
 def test_a_gradient_at_a_vector_of_the_same_iteration_has_no_leaf():
-    ahead = peer.Method(lambda x, net: One(x), lambda s, net: One(s.x - net.grad(s.x + s.x, net.sample(1))))
+    ahead = peer.Method(
+        lambda x, net: One(x), lambda s, net: One(s.x - net.grad(s.x + s.x, net.sample(1)))
+    )
     (gradient,) = outline(ahead).gradients
     assert gradient.leaf is None
 
@@ -67,12 +75,16 @@ def test_leaves_that_are_equal_at_first_only_are_told_apart():
 
 
 def test_numbers_in_a_state_made_by_hand_are_noticed():
-    counted = peer.Method(lambda x, net: Two(net.mix(x), 0), lambda s, net: Two(net.mix(s.x), s.more + 1))
+    counted = peer.Method(
+        lambda x, net: Two(net.mix(x), 0), lambda s, net: Two(net.mix(s.x), s.more + 1)
+    )
     assert outline(counted).has_numbers
 
 
 def test_other_arithmetic_is_refused():
-    with pytest.raises(ValueError, match=r"custom does more than \+, -, \*, / and \*\* with its vectors"):
+    with pytest.raises(
+        ValueError, match=r"custom does more than \+, -, \*, / and \*\* with its vectors"
+    ):
         outline(peer.Method(lambda x, net: One(x), lambda s, net: One(s.x @ s.x)))
 
 
@@ -94,7 +106,10 @@ def estimating(init, step=None):
     ("wrong", "said"),
     [
         (lambda v: (v**2).sum(-1), r"'vector' object has no attribute 'sum'"),
-        (lambda v: jnp.minimum(v, 1.0), r"minimum requires .* got <class 'vector'> at position 0\."),
+        (
+            lambda v: jnp.minimum(v, 1.0),
+            r"minimum requires .* got <class 'vector'> at position 0\.",
+        ),
         (lambda v: jnp.linalg.norm(v), r"[^\n]*<class 'vector'>[^\n]*"),
         (lambda v: max(v, 1.0), r"'>' not supported between instances of 'float' and 'vector'"),
     ],
@@ -142,7 +157,11 @@ def test_smooth_clipping_by_inner_products():
             None,
             r" calls net\.mix with other arguments than it takes: write net\.mix\(x\)$",
         ),
-        (lambda x, net: net.norm(x), None, r" uses net\.norm: unknown verb 'norm': known: chance, compress, "),
+        (
+            lambda x, net: net.norm(x),
+            None,
+            r" uses net\.norm: unknown verb 'norm': known: chance, compress, ",
+        ),
         (
             lambda x, net: None + 1,
             None,
@@ -167,13 +186,20 @@ def test_another_form_of_a_state_made_by_hand():
 
 def test_a_state_without_x_is_refused():
     with pytest.raises(ValueError, match="custom has a tuple without x as its state"):
-        peer.run(peer.Method(lambda x, net: (x,), lambda s, net: s), small_logistic(), RING, steps=2)
+        peer.run(
+            peer.Method(lambda x, net: (x,), lambda s, net: s), small_logistic(), RING, steps=2
+        )
 
 
 @pytest.mark.parametrize("batch", [1.5, 0])
 def test_a_sample_of_no_whole_size_is_refused(batch):
     with pytest.raises(ValueError, match="sample of"):
-        peer.run(by_hand(lambda x, net: x - net.grad(x, net.sample(batch))), small_logistic(), RING, steps=2)
+        peer.run(
+            by_hand(lambda x, net: x - net.grad(x, net.sample(batch))),
+            small_logistic(),
+            RING,
+            steps=2,
+        )
 
 
 def test_a_plain_number_that_becomes_one_a_node_is_refused_with_a_way_out():
@@ -220,7 +246,10 @@ def test_methods_that_hold_arrays_do_the_same_everywhere(precision):
     problem, close = small_logistic(), {32: 1e-5, 64: 1e-12}[precision]
     options = {"steps": 30, "precision": precision}
     peer.run(with_rates(), problem, RING, steps=2, precision=96 - precision)
-    runs = [[peer.run(with_rates(a), problem, RING, seed=s, **options) for s in (0, 1)] for a in (1.0, 2.0)]
+    runs = [
+        [peer.run(with_rates(a), problem, RING, seed=s, **options) for s in (0, 1)]
+        for a in (1.0, 2.0)
+    ]
     expected = [[trace.table["loss"].iloc[-1] for trace in seeds] for seeds in runs]
     slow = peer.run(with_rates(), problem, RING, engine="debug", **options)
     assert_close(slow.x, runs[0][0].x, close)
@@ -231,10 +260,20 @@ def test_methods_that_hold_arrays_do_the_same_everywhere(precision):
     assert_close(table["loss"].to_numpy().reshape(2, 2), expected, close)
     method = peer.compose(preconditioned(), peer.fusions.consensus())
     for bits in (64, 32):
-        assert peer.run(method, problem, RING, steps=3, precision=bits).status == "done", "an array without axes"
-    found = peer.tune(lambda alpha: method.replace(alpha=alpha), problem, RING, grid={"alpha": [0.5, 2.0]}, epochs=5)
+        assert peer.run(method, problem, RING, steps=3, precision=bits).status == "done", (
+            "an array without axes"
+        )
+    found = peer.tune(
+        lambda alpha: method.replace(alpha=alpha),
+        problem,
+        RING,
+        grid={"alpha": [0.5, 2.0]},
+        epochs=5,
+    )
     for row in found.table.to_dict("records"):
-        trace = peer.run(method.replace(alpha=row["alpha"]), problem, RING, epochs=5, seed=row["seed"])
+        trace = peer.run(
+            method.replace(alpha=row["alpha"]), problem, RING, epochs=5, seed=row["seed"]
+        )
         assert_close(row["loss"], trace.table["loss"].iloc[-1], 1e-5)
 
 
@@ -249,7 +288,9 @@ def test_a_number_of_each_node_crosses_as_one_number(verb):
 
     problem, clock = small_logistic(), peer.clock(bandwidth=1.0)
     options = {"steps": 4, "precision": 64, "clock": clock}
-    fast, slow = (peer.run(by_hand(moved), problem, RING, engine=e, **options) for e in ("stacked", "debug"))
+    fast, slow = (
+        peer.run(by_hand(moved), problem, RING, engine=e, **options) for e in ("stacked", "debug")
+    )
     assert_close(fast.x, slow.x)
     for trace in (fast, slow):
         assert trace.table["rounds"].iloc[-1] == 4 * 2
@@ -298,7 +339,9 @@ def test_leaves_that_part_two_iterations_later_are_told_apart():
     method, network = peer.Method(init, step, "delayed"), peer.Network(peer.topology.ring(6))
     assert outline(method).aliases == (0, 1, 2, 3, 4)
     fast, slow = (
-        peer.run(method, small_logistic(), network, steps=8, precision=64, record=1, engine=engine).x
+        peer.run(
+            method, small_logistic(), network, steps=8, precision=64, record=1, engine=engine
+        ).x
         for engine in ("stacked", "debug")
     )
     assert_close(fast, slow)
@@ -306,7 +349,9 @@ def test_leaves_that_part_two_iterations_later_are_told_apart():
 
 def part(step, empty=(), **fields):
     """An estimator of a user whose step is a function of (self, x, memory, net)."""
-    made = type("mine", (Part,), {"__annotations__": dict.fromkeys(fields, float), **fields, "step": step})
+    made = type(
+        "mine", (Part,), {"__annotations__": dict.fromkeys(fields, float), **fields, "step": step}
+    )
     made.init = lambda self, x, net: (net.grad(x, net.sample(1)), empty)
     return dataclass(frozen=True)(made)
 
@@ -328,7 +373,9 @@ def growing(self, x, memory, net):
 
 
 def fractional(self, x, memory, net):
-    return net.every(2.5, lambda: net.grad(x, net.sample(9)), lambda: net.grad(x, net.sample(1))), None
+    return net.every(
+        2.5, lambda: net.grad(x, net.sample(9)), lambda: net.grad(x, net.sample(1))
+    ), None
 
 
 def uneven(self, x, memory, net):
@@ -365,7 +412,9 @@ def test_a_definition_is_what_a_method_computes():
         assert of(scaled) != before, "a number from around the function"
     assert definition(peer.methods.gt_hsgd(beta=0.1)) == definition(peer.methods.gt_hsgd(beta=0.2))
     assert definition(peer.methods.gt_hsgd(batch=1)) != definition(peer.methods.gt_hsgd(batch=2))
-    scaled_by = [peer.Method(lambda x, net, a=a: One(net.mix(a * x)), lambda s, net: s) for a in (0.1, 0.2)]
+    scaled_by = [
+        peer.Method(lambda x, net, a=a: One(net.mix(a * x)), lambda s, net: s) for a in (0.1, 0.2)
+    ]
     assert definition(scaled_by[0]) != definition(scaled_by[1])
 
 
@@ -375,7 +424,9 @@ FACTOR = 2.0
 def test_constant_vectors_of_numpy_are_part_of_the_definition():
     def weighted(*weights):
         values = np.array(weights)
-        return definition(peer.Method(lambda x, net: One(net.mix(values * x)), lambda s, net: One(values + s.x)))
+        return definition(
+            peer.Method(lambda x, net: One(net.mix(values * x)), lambda s, net: One(values + s.x))
+        )
 
     assert weighted(1.0, 2.0) == weighted(1.0, 2.0)
     assert weighted(1.0, 2.0) != weighted(1.0, 3.0)

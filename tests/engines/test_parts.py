@@ -15,7 +15,12 @@ from small import assert_close, some
 
 NODES, ROWS = 14, 12
 RNG = np.random.default_rng(0)
-PARAMS = {"W": RNG.normal(size=(5, 4)) / 2, "b": np.zeros(4), "out": RNG.normal(size=(4,)) / 2, "shift": np.ones(())}
+PARAMS = {
+    "W": RNG.normal(size=(5, 4)) / 2,
+    "b": np.zeros(4),
+    "out": RNG.normal(size=(4,)) / 2,
+    "shift": np.ones(()),
+}
 DATA = RNG.normal(size=(NODES, ROWS, 5)), RNG.normal(size=(NODES, ROWS))
 RING = peer.Network(peer.topology.ring(NODES))  # sparse: mixed by neighbours
 THREE = peer.Network(peer.topology.ring(NODES), rounds=3)
@@ -55,7 +60,9 @@ def test_the_same_iterates_in_parts(name, monkeypatch):
     single = run(method, network)
     monkeypatch.setattr(stacked, "IN_PARTS_FROM", 1)
     used = []
-    monkeypatch.setattr(program, "joined", lambda x: used.append(isinstance(x, parts.Parts)) or parts.joined(x))
+    monkeypatch.setattr(
+        program, "joined", lambda x: used.append(isinstance(x, parts.Parts)) or parts.joined(x)
+    )
     divided = run(method, network)
     assert any(used), "it was compiled anew"
     assert_close(divided.x, single.x)
@@ -102,7 +109,9 @@ def test_constant_vectors_in_a_sweep(batch):
         return peer.compose(weighted(batch=batch), peer.fusions.consensus(alpha=alpha))
 
     swept = peer.sweep(method, {"alpha": [0.1]}, PROBLEM, RING, steps=7, precision=64)
-    assert swept["loss"].tolist() == pytest.approx(run(method(), RING).table["loss"].tolist()[-1:], rel=1e-12)
+    assert swept["loss"].tolist() == pytest.approx(
+        run(method(), RING).table["loss"].tolist()[-1:], rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,7 +167,9 @@ def test_blocks_of_iterations_are_the_same_iterations(count, monkeypatch):
 
     plain = [int(a) for a in jax.jit(lambda skip, count: all_of_them(skip, count))(5, count)]
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert [int(a) for a in jax.jit(lambda skip, count: all_of_them(skip, count))(5, count)] == plain
+    assert [
+        int(a) for a in jax.jit(lambda skip, count: all_of_them(skip, count))(5, count)
+    ] == plain
     assert plain[1] == count
 
 
@@ -181,7 +192,9 @@ def deep(params, batch):
 
     hidden = lax.scan(layer, hidden, None, length=2)[0]
     image, kernel = hidden.reshape(1, 3, 5, 1), jnp.ones((3, 3, 1, 1), hidden.dtype)
-    image = lax.conv_general_dilated(image, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    image = lax.conv_general_dilated(
+        image, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
     short = hidden.astype(jnp.bfloat16) @ jnp.ones((5, 2), jnp.bfloat16)
     return (image**2).sum() + (short.astype(hidden.dtype) ** 2).sum()
 
@@ -191,10 +204,13 @@ def test_only_products_in_float32_are_three(dtype):
     with jax.enable_x64(dtype == "float64"), jax.default_matmul_precision("highest"):
         params = {"a": jnp.ones((4, 5), dtype), "b": jnp.ones((5, 5), dtype)}
         gradient = jax.jit(products.by_three(jax.grad(deep)))
-        text = export.export(gradient, platforms=["cuda"])(params, jnp.ones((3, 4), dtype)).mlir_module()
+        text = export.export(gradient, platforms=["cuda"])(
+            params, jnp.ones((3, 4), dtype)
+        ).mlir_module()
     lines = text.splitlines()
     dots, convolutions = (
-        [line for line in lines if f"stablehlo.{kind}" in line] for kind in ("dot_general", "convolution")
+        [line for line in lines if f"stablehlo.{kind}" in line]
+        for kind in ("dot_general", "convolution")
     )
     single = [line for line in dots if "xf32>" in line]
     assert len(single) == (5 if dtype == "float32" else 0)
@@ -208,7 +224,10 @@ def test_only_products_in_float32_are_three(dtype):
 
 def test_a_function_by_three_is_the_same_function(monkeypatch):
     monkeypatch.setattr(products, "ALGORITHM", products.FULL)  # a CPU has no other
-    params, batch = {"a": jnp.ones((4, 5)), "b": jnp.ones((5, 5))}, jnp.asarray(RNG.normal(size=(3, 4)), jnp.float32)
+    params, batch = (
+        {"a": jnp.ones((4, 5)), "b": jnp.ones((5, 5))},
+        jnp.asarray(RNG.normal(size=(3, 4)), jnp.float32),
+    )
     with jax.default_matmul_precision("highest"):
         one, other = jax.grad(deep)(params, batch), products.by_three(jax.grad(deep))(params, batch)
     assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), one, other))

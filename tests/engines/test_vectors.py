@@ -13,7 +13,19 @@ from small import assert_close
 
 FACTORS = (1.0, -1.0, 0.0, 2.0)
 SIGNS = np.array([1.0, -1.0, 1.0])
-KINDS = ("add", "subtract", "scale", "negate", "multiply", "fused", "drop", "read", "lend", "later", "twice")
+KINDS = (
+    "add",
+    "subtract",
+    "scale",
+    "negate",
+    "multiply",
+    "fused",
+    "drop",
+    "read",
+    "lend",
+    "later",
+    "twice",
+)
 STEP = st.tuples(st.sampled_from(KINDS), *[st.integers(0, 100)] * 3, st.sampled_from(FACTORS))
 
 
@@ -53,7 +65,9 @@ def test_no_value_ever_changes(steps):
             vectors.append(computed(kind, vectors[i], vectors[j], vectors[k], factor, pool))
     for vector, array in zip(vectors, arrays, strict=True):
         np.testing.assert_array_equal(vector.tensor.numpy(), array)
-    memory = [vector.tensor.data_ptr() for vector in vectors] + [tensor.data_ptr() for tensor in pool.free]
+    memory = [vector.tensor.data_ptr() for vector in vectors] + [
+        tensor.data_ptr() for tensor in pool.free
+    ]
     assert len(set(memory)) == len(memory)
 
 
@@ -77,7 +91,10 @@ def test_sums_may_be_written_over_a_term(place):
     for count in (1, 2, 3):
         if place is not None and place >= count:
             continue
-        terms = [(factor, tensor.clone()) for factor, tensor in zip(factors[:count], tensors, strict=False)]
+        terms = [
+            (factor, tensor.clone())
+            for factor, tensor in zip(factors[:count], tensors, strict=False)
+        ]
         expected = sum(factor * tensor.numpy().copy() for factor, tensor in terms)
         out = torch.empty(2, dtype=torch.float64) if place is None else terms[place][1]
         assert_close(combine(out, terms).numpy(), expected)

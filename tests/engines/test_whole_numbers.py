@@ -9,14 +9,32 @@ import pytest
 import peerdescent as peer
 from small import some
 
-pytestmark = pytest.mark.filterwarnings("ignore:nodes 0 and 1 begin with the same rows")  # here they do
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:nodes 0 and 1 begin with the same rows"
+)  # here they do
 RING = peer.Network(peer.topology.ring(4))
 SMALL = np.arange(4)
 LARGE = {
-    "int64": (np.array([2**32 + 1, 2**32 + 2, 3, 4]), "4,294,967,298", "-2,147,483,648 to 2,147,483,647"),
-    "the next int64": (np.array([2**31, 0, 3, 4]), "2,147,483,648", "-2,147,483,648 to 2,147,483,647"),
-    "negative": (np.array([-(2**31) - 1, 2**33, 3, 4]), "-2,147,483,649", "-2,147,483,648 to 2,147,483,647"),
-    "uint64": (np.array([2**32, 2**32 + 2, 3, 4], np.uint64), "4,294,967,298", "0 to 4,294,967,295"),
+    "int64": (
+        np.array([2**32 + 1, 2**32 + 2, 3, 4]),
+        "4,294,967,298",
+        "-2,147,483,648 to 2,147,483,647",
+    ),
+    "the next int64": (
+        np.array([2**31, 0, 3, 4]),
+        "2,147,483,648",
+        "-2,147,483,648 to 2,147,483,647",
+    ),
+    "negative": (
+        np.array([-(2**31) - 1, 2**33, 3, 4]),
+        "-2,147,483,649",
+        "-2,147,483,648 to 2,147,483,647",
+    ),
+    "uint64": (
+        np.array([2**32, 2**32 + 2, 3, 4], np.uint64),
+        "4,294,967,298",
+        "0 to 4,294,967,295",
+    ),
 }
 FIT = {
     "int64": np.array([2**31 - 1, -(2**31), 3, 4]),
@@ -33,7 +51,9 @@ def squared(w, batch):
 
 
 def held(ids):
-    return peer.problems.loss(squared, np.zeros(1), {"id": np.tile(ids, (4, 1)), "y": np.ones((4, 4))})
+    return peer.problems.loss(
+        squared, np.zeros(1), {"id": np.tile(ids, (4, 1)), "y": np.ones((4, 4))}
+    )
 
 
 def fed(ids, test=SMALL):
@@ -42,11 +62,15 @@ def fed(ids, test=SMALL):
         while True:
             yield {"id": ids, "y": np.ones(4)}
 
-    return peer.problems.stream(squared, np.zeros(1), [items] * 4, {"id": test.astype(ids.dtype), "y": np.ones(4)})
+    return peer.problems.stream(
+        squared, np.zeros(1), [items] * 4, {"id": test.astype(ids.dtype), "y": np.ones(4)}
+    )
 
 
 def run(problem, **options):
-    return peer.run("dsgd[alpha=0.5,batch=4]", problem, RING, **{"steps": 2, "progress": False, **options})
+    return peer.run(
+        "dsgd[alpha=0.5,batch=4]", problem, RING, **{"steps": 2, "progress": False, **options}
+    )
 
 
 def refused(what, ids):

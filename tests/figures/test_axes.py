@@ -16,23 +16,42 @@ from peerdescent.theory.measured import Measured
 from peerdescent.theory.theorem import TERMS
 
 POINTS = pd.DataFrame(
-    {"line": ["a", "a", "b", "b"], "epoch": [0, 1, 0, 1], "bytes": [0, 8, 0, 4], "gap": [1, 0.5, 1, 0.4]}
+    {
+        "line": ["a", "a", "b", "b"],
+        "epoch": [0, 1, 0, 1],
+        "bytes": [0, 8, 0, 4],
+        "gap": [1, 0.5, 1, 0.4],
+    }
 ).assign(low=0.3, high=1.1)
-LATENCIES = pd.DataFrame({"line": ["a", "a", "b"], "latency": [1e-3, 1e-2, 1e-3], "seconds": [1.0, 2.0, 3.0]})
-NEEDED = pd.DataFrame({"topology": "ring", "nodes": [2, 4], "lambda": [0.5, 0.8], "epsilon": 0.1, "ratio": [1.0, 1.2]})
+LATENCIES = pd.DataFrame(
+    {"line": ["a", "a", "b"], "latency": [1e-3, 1e-2, 1e-3], "seconds": [1.0, 2.0, 3.0]}
+)
+NEEDED = pd.DataFrame(
+    {"topology": "ring", "nodes": [2, 4], "lambda": [0.5, 0.8], "epsilon": 0.1, "ratio": [1.0, 1.2]}
+)
 NEEDED["gradients"] = [20.0, 10.0]
-SLOPES = pd.DataFrame({"topology": ["ring"], "epsilon": [0.1], "slope": [-1.0], "low": [-1.1], "high": [-0.9]})
+SLOPES = pd.DataFrame(
+    {"topology": ["ring"], "epsilon": [0.1], "slope": [-1.0], "low": [-1.1], "high": [-0.9]}
+)
 GAPS = NEEDED.assign(rms=[0.2, 0.1])
-STEPS = pd.DataFrame({"steps": [1, 10, 100], **dict.fromkeys(TERMS, 0.5), "bound": 3.0, "measured": 0.1})
+STEPS = pd.DataFrame(
+    {"steps": [1, 10, 100], **dict.fromkeys(TERMS, 0.5), "bound": 3.0, "measured": 0.1}
+)
 FOUND = Measured(Constants(1.0, 1.0, 1.0, 1.0), None, 4, 0.5, STEPS.assign(least=0.05, most=0.2))
 
 FIGURES = {
     "comparison": (4, lambda **ax: plot.comparison({"a": make(), "b": make()}, **ax)),
-    "curves": (2, lambda **ax: plot.curves({"a": seeds()}, [("epoch", "loss"), ("epoch", "grad_norm")], **ax)),
+    "curves": (
+        2,
+        lambda **ax: plot.curves({"a": seeds()}, [("epoch", "loss"), ("epoch", "grad_norm")], **ax),
+    ),
     "heatmap": (1, lambda **ax: plot.heatmap(grid(), "alpha", "beta", **ax)),
     "drawing": (3, lambda **ax: plot.drawing(Network(topology.one_peer_exponential(8)), **ax)),
     "highlighted": (2, lambda **ax: plot.highlighted(POINTS, "a", **ax)),
-    "ranked": (3, lambda **ax: plot.ranked(POINTS, pd.Series({"a": "one", "b": "two"}), "a title", **ax)),
+    "ranked": (
+        3,
+        lambda **ax: plot.ranked(POINTS, pd.Series({"a": "one", "b": "two"}), "a title", **ax),
+    ),
     "latencies": (1, lambda **ax: plot.latencies(LATENCIES, "a title", **ax)),
     "theory.speedup": (2, lambda **ax: plot.theory.speedup(NEEDED, SLOPES, GAPS, **ax)),
     "theory.independence": (2, lambda **ax: plot.theory.independence(NEEDED, GAPS, **ax)),
@@ -44,7 +63,14 @@ def drawn(axes: Axes) -> list[object]:
     """All lines, areas and labels of a panel."""
     lines = [np.asarray(line.get_xydata(), float).tolist() for line in axes.get_lines()]
     areas = [path.vertices.tolist() for each in axes.collections for path in each.get_paths()]
-    return [axes.get_xlabel(), axes.get_ylabel(), axes.get_yscale(), len(axes.patches), repr(lines), repr(areas)]
+    return [
+        axes.get_xlabel(),
+        axes.get_ylabel(),
+        axes.get_yscale(),
+        len(axes.patches),
+        repr(lines),
+        repr(areas),
+    ]
 
 
 def test_every_figure_is_in_the_table():
@@ -80,7 +106,9 @@ def test_axes_that_do_not_fit(name):
     panels, make_figure = FIGURES[name]
     axes = Figure().subplots(1, panels + 1)
     many = f"{panels} panels" if panels > 1 else "one panel"
-    with pytest.raises(ValueError, match=f"ax has {panels + 1} axes, and the figure {many}: give one for each"):
+    with pytest.raises(
+        ValueError, match=f"ax has {panels + 1} axes, and the figure {many}: give one for each"
+    ):
         make_figure(ax=axes)
 
 
@@ -89,7 +117,9 @@ def test_other_things_than_axes():
         plot.curves({"a": seeds()}, ax=Figure())
     axes = Figure().subplots()
     panels = [("epoch", "loss"), ("epoch", "consensus")]
-    with pytest.raises(ValueError, match="ax has 2 axes, and the figure 2 panels: give one for each"):
+    with pytest.raises(
+        ValueError, match="ax has 2 axes, and the figure 2 panels: give one for each"
+    ):
         plot.curves({"a": seeds()}, panels, ax=[axes, axes])
     with pytest.raises(ValueError, match="ax has axes of 2 figures: give axes of one"):
         plot.curves({"a": seeds()}, panels, ax=[axes, Figure().subplots()])

@@ -21,15 +21,23 @@ def test_drawings(name, nodes, tmp_path):
     figure = plot.drawing(network)
     assert f"{name}, n = {nodes}, " in figure.get_suptitle()
     assert "λ = " in figure.get_suptitle()
-    assert len([axes for axes in figure.axes if axes.texts]) == (network.period if network.graph is None else 3)
+    assert len([axes for axes in figure.axes if axes.texts]) == (
+        network.period if network.graph is None else 3
+    )
     assert pixels(figure, tmp_path / "a.png").var() > 10
 
 
 def test_a_drawing_has_every_link():
-    assert len(plot.drawing(Network(topology.exponential(20))).axes[0].collections[0].get_segments()) == 80
+    assert (
+        len(plot.drawing(Network(topology.exponential(20))).axes[0].collections[0].get_segments())
+        == 80
+    )
     assert len(plot.drawing(Network(topology.directed_exponential(20))).axes[0].patches) == 100
     # 4 x 4: 24 links inside, and 8 round the back with two stubs each
-    assert len(plot.drawing(Network(topology.torus(16))).axes[0].collections[0].get_segments()) == 24 + 2 * 8
+    assert (
+        len(plot.drawing(Network(topology.torus(16))).axes[0].collections[0].get_segments())
+        == 24 + 2 * 8
+    )
 
 
 def test_arrows_point_where_messages_go():

@@ -31,7 +31,9 @@ def test_cells_are_the_best_over_the_rest():
     axes = figure.axes[0]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.1", "1", "10"]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["0.01", "0.5"]
-    assert [text.get_text() for text in axes.texts] == [f"{value:.3f}" for value in expected.to_numpy().ravel()]
+    assert [text.get_text() for text in axes.texts] == [
+        f"{value:.3f}" for value in expected.to_numpy().ravel()
+    ]
     found = best(table)
     frame = next(patch for patch in axes.patches if not patch.get_fill())
     at = expected.columns.get_loc(found["alpha"]), expected.index.get_loc(found["beta"])
@@ -82,7 +84,11 @@ def test_large_losses_do_not_take_the_colours():
     assert mesh.norm.vmin == 0.3
     assert mesh.norm.vmax == pytest.approx(0.375)
     assert mesh.colorbar.extend == "max"
-    even = plot.heatmap(grid(np.arange(6.0), alpha=[1, 2, 3], beta=[1, 2]), "alpha", "beta").axes[0].collections[0]
+    even = (
+        plot.heatmap(grid(np.arange(6.0), alpha=[1, 2, 3], beta=[1, 2]), "alpha", "beta")
+        .axes[0]
+        .collections[0]
+    )
     assert (even.norm.vmin, even.norm.vmax, even.colorbar.extend) == (0, 5, "neither")
 
 
@@ -92,11 +98,16 @@ def test_numbers_can_be_read_on_their_cells():
     colours = {text.get_color() for text in figure.axes[0].texts}
     assert colours == {"black", "white"}
     for text in figure.axes[0].texts:
-        behind, ink = _luminance(mesh.to_rgba(float(text.get_text()))), _luminance(to_rgba(text.get_color()))
+        behind, ink = (
+            _luminance(mesh.to_rgba(float(text.get_text()))),
+            _luminance(to_rgba(text.get_color())),
+        )
         assert (max(behind, ink) + 0.05) / (min(behind, ink) + 0.05) > 4.5
 
 
-@pytest.mark.parametrize("axes", [{"alpha": [1], "beta": range(7)}, {"alpha": range(7), "beta": [1]}])
+@pytest.mark.parametrize(
+    "axes", [{"alpha": [1], "beta": range(7)}, {"alpha": range(7), "beta": [1]}]
+)
 def test_one_row(axes, tmp_path):
     figure = plot.heatmap(grid(**axes), "alpha", "beta")
     assert drawn(figure).shape == (len(axes["beta"]), len(axes["alpha"]))
@@ -113,23 +124,43 @@ def test_one_cell_and_many(tmp_path):
 
 def test_words_and_nothing_are_values_too():
     table = grid(alpha=[0.5, 0.1], rule=["b", None, "a"])
-    labels = [tick.get_text() for tick in plot.heatmap(table, "rule", "alpha").axes[0].get_xticklabels()]
+    labels = [
+        tick.get_text() for tick in plot.heatmap(table, "rule", "alpha").axes[0].get_xticklabels()
+    ]
     assert labels == ["b", "none", "a"], "in the order of the table"
     table = grid(alpha=[0.5, 0.1], period=[10, None, 2])
-    labels = [tick.get_text() for tick in plot.heatmap(table, "period", "alpha").axes[0].get_xticklabels()]
+    labels = [
+        tick.get_text() for tick in plot.heatmap(table, "period", "alpha").axes[0].get_xticklabels()
+    ]
     assert labels == ["2", "10", "none"]
     table = grid(alpha=[0.5, 0.1], step=["sqrt", 10, "linear", 2])
-    labels = [tick.get_text() for tick in plot.heatmap(table, "step", "alpha").axes[0].get_xticklabels()]
+    labels = [
+        tick.get_text() for tick in plot.heatmap(table, "step", "alpha").axes[0].get_xticklabels()
+    ]
     assert labels == ["2", "10", "sqrt", "linear"], "numbers first"
 
 
-PARTITIONS = ("partition uniform", "partition label", "partition dirichlet, concentration 0.5", "partition quantity")
+PARTITIONS = (
+    "partition uniform",
+    "partition label",
+    "partition dirichlet, concentration 0.5",
+    "partition quantity",
+)
 PROBLEMS = [f"logistic(breast_cancer) ({each})" for each in PARTITIONS]
-NETWORKS = [f"ring ({each} weights, lam=0.{k}72)" for k, each in enumerate(("lazy", "metropolis", "equal"))]
-SHOWN = ["partition uniform", "partition label", "partition dirichlet,\nconcentration 0.5", "partition quantity"]
+NETWORKS = [
+    f"ring ({each} weights, lam=0.{k}72)" for k, each in enumerate(("lazy", "metropolis", "equal"))
+]
+SHOWN = [
+    "partition uniform",
+    "partition label",
+    "partition dirichlet,\nconcentration 0.5",
+    "partition quantity",
+]
 
 
-@pytest.mark.parametrize(("x", "y"), [("alpha", "problem"), ("problem", "alpha"), ("network", "problem")])
+@pytest.mark.parametrize(
+    ("x", "y"), [("alpha", "problem"), ("problem", "alpha"), ("network", "problem")]
+)
 def test_long_names_leave_room_for_the_cells(x, y):
     axes_of = {"alpha": [1, 2, 4, 8, 16, 32, 64, 128], "problem": PROBLEMS, "network": NETWORKS}
     figure = plot.heatmap(grid(**{name: axes_of[name] for name in (x, y)}), x, y)
@@ -149,7 +180,9 @@ def test_long_names_leave_room_for_the_cells(x, y):
             assert [tick.get_text() for tick in ticks] == SHOWN
             assert axis.label.get_text().split() == ["problem:", "logistic(breast_cancer)"]
     ends = axes.transData.transform([(0.5, 0.5), (0.5, len(axes_of[y]) - 0.5)])[:, 1]
-    assert (ends[0] > ends[1]) == (y == "problem"), "the first name is at the top, and the largest number"
+    assert (ends[0] > ends[1]) == (y == "problem"), (
+        "the first name is at the top, and the largest number"
+    )
 
 
 def test_very_many_long_names_are_upright():
@@ -163,7 +196,11 @@ def test_very_many_long_names_are_upright():
 
 
 def test_names_stay_whole_if_they_have_no_common_part():
-    for names in (["svm(a9a) (rows 5)", "svm(w8a) (rows 9)"], ["ring", "ring (drop=0.1)"], ["star", "starlike"]):
+    for names in (
+        ["svm(a9a) (rows 5)", "svm(w8a) (rows 9)"],
+        ["ring", "ring (drop=0.1)"],
+        ["star", "starlike"],
+    ):
         axes = plot.heatmap(grid(alpha=[1, 4], network=names), "alpha", "network").axes[0]
         assert [tick.get_text().replace("\n", " ") for tick in axes.get_yticklabels()] == names
         assert axes.get_ylabel() == "network"
@@ -171,25 +208,32 @@ def test_names_stay_whole_if_they_have_no_common_part():
 
 def test_maps_refuse_what_they_cannot_draw():
     with pytest.raises(
-        ValueError, match="unknown parameter 'alhpa': did you mean 'alpha'\\? Known: alpha, batch, beta"
+        ValueError,
+        match="unknown parameter 'alhpa': did you mean 'alpha'\\? Known: alpha, batch, beta",
     ):
         plot.heatmap(grid(), "alhpa", "beta")
     with pytest.raises(ValueError, match="unknown parameter 'loss'"):
         plot.heatmap(grid(), "alpha", "loss")
-    with pytest.raises(ValueError, match="both 'beta': give two different parameters of alpha, beta, batch"):
+    with pytest.raises(
+        ValueError, match="both 'beta': give two different parameters of alpha, beta, batch"
+    ):
         plot.heatmap(grid(), "beta", "beta")
     with pytest.raises(ValueError, match="unknown value 'los': did you mean 'loss'"):
         plot.heatmap(grid(), "alpha", "beta", "los")
 
 
 def test_a_trace_is_no_table_of_a_sweep():
-    with pytest.raises(ValueError, match=r"a Trace is no table of a sweep: give what sweep returns"):
+    with pytest.raises(
+        ValueError, match=r"a Trace is no table of a sweep: give what sweep returns"
+    ):
         plot.heatmap(make(), "alpha", "beta")
 
 
 def test_a_remedy_says_a_number_as_one_writes_it():
     table = grid(problem=["digits"], network=["ring"], nodes=[4, 8], alpha=[1, 2], beta=[1, 2])
-    with pytest.raises(ValueError, match=r"several values of nodes: .* as in table\[table\['nodes'\] == 4\]"):
+    with pytest.raises(
+        ValueError, match=r"several values of nodes: .* as in table\[table\['nodes'\] == 4\]"
+    ):
         plot.heatmap(table, "alpha", "beta")
 
 

@@ -20,7 +20,9 @@ from small import some
 
 def test_four_panels_with_labels(tmp_path):
     figure = plot.comparison({"dsgd": make(), "d2": make()})
-    assert [axes.get_xlabel() for axes in figure.axes] == ["epochs"] * 3 + ["sent by a node, on average"]
+    assert [axes.get_xlabel() for axes in figure.axes] == ["epochs"] * 3 + [
+        "sent by a node, on average"
+    ]
     assert [axes.get_ylabel().split(" $")[0] for axes in figure.axes] == [
         "loss",
         "gradient norm",
@@ -35,11 +37,15 @@ def test_four_panels_with_labels(tmp_path):
 
 def test_lines_show_the_trace():
     trace = make()
-    loss, norm, consensus, by_bytes = (axes.get_lines()[0] for axes in plot.comparison({"a": trace}).axes)
+    loss, norm, consensus, by_bytes = (
+        axes.get_lines()[0] for axes in plot.comparison({"a": trace}).axes
+    )
     np.testing.assert_array_equal(loss.get_xydata(), trace.table[["epoch", "loss"]])
     np.testing.assert_array_equal(norm.get_xydata(), trace.table[["epoch", "grad_norm"]])
     np.testing.assert_array_equal(by_bytes.get_xydata(), trace.table[["bytes", "loss"]])
-    assert np.isnan(consensus.get_ydata()[0])  # the zero of a common start has no place on a log axis
+    assert np.isnan(
+        consensus.get_ydata()[0]
+    )  # the zero of a common start has no place on a log axis
     np.testing.assert_array_equal(consensus.get_ydata()[1:], trace.table["consensus"][1:])
 
 
@@ -78,7 +84,9 @@ def test_what_a_log_axis_cannot_show_is_named():
     assert [text.get_text() for text in zero.texts] == ["0: gt-dsgd, gt-hsgd"]
     assert not above.texts
     assert not linear.texts
-    (axes,) = plot.curves(traces | {"d2": make(losses=np.full(20, 9.0))}, [("epoch", "gap")], optimum=2.0).axes
+    (axes,) = plot.curves(
+        traces | {"d2": make(losses=np.full(20, 9.0))}, [("epoch", "gap")], optimum=2.0
+    ).axes
     assert [text.get_text() for text in axes.texts] == ["not above 0: gt-dsgd, gt-hsgd, dsgd"]
 
 
@@ -116,7 +124,10 @@ def test_the_legend_covers_nothing(count):
 
 def test_a_tall_legend_leaves_the_panels_their_room():
     """Twelve long labels once covered the curves, with a warning that the layout was not applied."""
-    names = [f"problem = logistic(wards) (partition label), network = ring, alpha = {k}" for k in range(12)]
+    names = [
+        f"problem = logistic(wards) (partition label), network = ring, alpha = {k}"
+        for k in range(12)
+    ]
     few, many = plot.curves({names[0]: make()}), plot.curves({name: make() for name in names})
     for figure in (few, many):
         FigureCanvasAgg(figure).draw()
@@ -139,19 +150,27 @@ PANELS = [("epoch", "loss"), ("bytes", "loss"), ("epoch", "grad_norm"), ("epoch"
 @pytest.mark.parametrize("problem", ["logistic(breast_cancer)", LONG])
 @pytest.mark.parametrize("layout", ["own", None, "constrained"])
 def test_a_title_is_not_cut_off(count, problem, layout):
-    traces = [dataclasses.replace(one, identity=dataclasses.replace(one.identity, problem=problem)) for one in seeds()]
+    traces = [
+        dataclasses.replace(one, identity=dataclasses.replace(one.identity, problem=problem))
+        for one in seeds()
+    ]
     theirs = None if layout == "own" else Figure(layout=layout)
     panels = None if theirs is None else theirs.subplots(max(1, count // 2), min(2, count))
     figure = plot.comparison({"dsgd": traces}, panels, PANELS[:count])
     FigureCanvasAgg(figure).draw()
     title = figure._suptitle if theirs is None else figure.axes[0]._left_title
     text = title.get_text()
-    assert text.replace("  ·  ", " ").split() == f"{problem} ring, n=4, lazy weights, λ = 0.500 mean of 3 seeds".split()
+    assert (
+        text.replace("  ·  ", " ").split()
+        == f"{problem} ring, n=4, lazy weights, λ = 0.500 mean of 3 seeds".split()
+    )
     box = title.get_window_extent()
     assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
     assert box.y1 <= figure.bbox.y1
     if theirs is None:
-        assert figure.axes[0].get_window_extent().height > 1.8 * figure.dpi, "and the panels keep their room"
+        assert figure.axes[0].get_window_extent().height > 1.8 * figure.dpi, (
+            "and the panels keep their room"
+        )
 
 
 @pytest.mark.parametrize("words", range(24, 31))
@@ -169,7 +188,9 @@ def test_titles_are_cut_between_their_parts():
     assert "logistic(digits)\nring, n=4, lazy weights, λ = 0.500\nmean of 3 seeds" in found
     assert "logistic(digits)  ·  ring, n=4, lazy weights, λ = 0.500\nmean of 3 seeds" in found
     assert title in found
-    assert not any(line[0] in "·=" or line[-1] in "·=" for text in found for line in text.split("\n"))
+    assert not any(
+        line[0] in "·=" or line[-1] in "·=" for text in found for line in text.split("\n")
+    )
     assert sheets._wrapped("a title\nof two lines", 8, 12) == "a title\nof two lines"
 
 
@@ -195,13 +216,21 @@ def test_a_curve_is_the_mean_over_seeds_and_its_band_a_deviation():
     np.testing.assert_allclose(line.get_ydata(), losses.mean(axis=1))
     xs, low, high = band(axes)
     np.testing.assert_array_equal(xs, traces[0].table["epoch"])
-    np.testing.assert_allclose(low, np.maximum(losses.mean(axis=1) - losses.std(axis=1), losses.min(axis=1)))
-    np.testing.assert_allclose(high, np.minimum(losses.mean(axis=1) + losses.std(axis=1), losses.max(axis=1)))
+    np.testing.assert_allclose(
+        low, np.maximum(losses.mean(axis=1) - losses.std(axis=1), losses.min(axis=1))
+    )
+    np.testing.assert_allclose(
+        high, np.minimum(losses.mean(axis=1) + losses.std(axis=1), losses.max(axis=1))
+    )
     # One trace far above the others: no trace is below the band.
-    far = dataclasses.replace(traces[0], table=traces[0].table.assign(loss=traces[0].table["loss"] + 9))
+    far = dataclasses.replace(
+        traces[0], table=traces[0].table.assign(loss=traces[0].table["loss"] + 9)
+    )
     losses = pd.concat([trace.table["loss"] for trace in (far, *traces[1:])], axis=1)
     assert (losses.mean(axis=1) - losses.std(axis=1) < losses.min(axis=1)).all()
-    np.testing.assert_allclose(band(plot.curves({"a": [far, *traces[1:]]}).axes[0])[1], losses.min(axis=1))
+    np.testing.assert_allclose(
+        band(plot.curves({"a": [far, *traces[1:]]}).axes[0])[1], losses.min(axis=1)
+    )
 
 
 def test_lines_can_be_told_apart_beyond_the_colours():
@@ -257,12 +286,29 @@ def test_nothing_in_common():
 
 
 def test_panels_and_their_axes(tmp_path):
-    columns = {"rounds": np.arange(20), "seconds": np.arange(20) / 7, "stationarity": np.exp(-np.arange(20))}
-    panels = [("rounds", "loss"), ("seconds", "gap"), ("step", "stationarity"), ("bytes", "grad_norm")]
+    columns = {
+        "rounds": np.arange(20),
+        "seconds": np.arange(20) / 7,
+        "stationarity": np.exp(-np.arange(20)),
+    }
+    panels = [
+        ("rounds", "loss"),
+        ("seconds", "gap"),
+        ("step", "stationarity"),
+        ("bytes", "grad_norm"),
+    ]
     panels += [("rounds", "consensus")]
-    figure = plot.curves({"a": seeds(**columns), "b": seeds(2, **columns)}, panels, optimum=0, title="a title")
+    figure = plot.curves(
+        {"a": seeds(**columns), "b": seeds(2, **columns)}, panels, optimum=0, title="a title"
+    )
     assert [axes.get_yscale() for axes in figure.axes] == ["linear", *["log"] * 4]
-    assert [axes.get_xlabel().split()[0] for axes in figure.axes] == ["rounds", "seconds", "steps", "sent", "rounds"]
+    assert [axes.get_xlabel().split()[0] for axes in figure.axes] == [
+        "rounds",
+        "seconds",
+        "steps",
+        "sent",
+        "rounds",
+    ]
     assert figure.get_suptitle() == "a title"
     assert len(figure.legends) == 1
     assert figure.axes[0].get_xlim() == figure.axes[4].get_xlim()
@@ -270,7 +316,10 @@ def test_panels_and_their_axes(tmp_path):
 
 
 def test_what_diverged_is_drawn_and_said_but_not_averaged(tmp_path):
-    good, bad, worse = make(), *(make([1.0, 50.0, 1e30], seed=seed, status=Status.diverged) for seed in (1, 2))
+    good, bad, worse = (
+        make(),
+        *(make([1.0, 50.0, 1e30], seed=seed, status=Status.diverged) for seed in (1, 2)),
+    )
     groups = {"some": [good, bad, make(seed=2)], "all": [bad, worse], "none": [good]}
     figure = plot.curves(groups, [("epoch", "loss"), ("epoch", "grad_norm")])
     names = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -313,7 +362,11 @@ def test_curves_say_over_how_many_seeds():
     assert plot.curves({"a": seeds(1), "b": seeds(3)}).get_suptitle() == "means of 1 to 3 seeds"
     assert plot.curves({"a": seeds(1)}).get_suptitle() == ""
     assert plot.curves({"a": seeds(3)}, title="mine").get_suptitle() == "mine"
-    assert plot.comparison({"a": seeds(1), "b": seeds(3)}).get_suptitle().endswith("  ·  means of 1 to 3 seeds")
+    assert (
+        plot.comparison({"a": seeds(1), "b": seeds(3)})
+        .get_suptitle()
+        .endswith("  ·  means of 1 to 3 seeds")
+    )
 
 
 def climbing(count=1, **changes):
@@ -329,21 +382,29 @@ def test_a_metric_of_the_user(tmp_path):
     accuracy, cost = figure.axes
     assert (accuracy.get_ylabel(), cost.get_ylabel()) == ("accuracy $a$", "cost $c$")
     assert (accuracy.get_yscale(), cost.get_yscale()) == ("linear", "log")
-    np.testing.assert_allclose(accuracy.get_lines()[0].get_ydata(), np.linspace(0.1, 0.9, 20) + 0.02)
-    np.testing.assert_allclose(band(accuracy)[2], np.linspace(0.1, 0.9, 20) + 0.04)  # a deviation of 0.02
+    np.testing.assert_allclose(
+        accuracy.get_lines()[0].get_ydata(), np.linspace(0.1, 0.9, 20) + 0.02
+    )
+    np.testing.assert_allclose(
+        band(accuracy)[2], np.linspace(0.1, 0.9, 20) + 0.04
+    )  # a deviation of 0.02
     assert accuracy.get_ylim()[1] > 0.92, "it may climb"
     assert pixels(figure, tmp_path / "a.png").var() > 10
 
 
 def test_a_metric_that_nobody_describes_goes_by_its_name(tmp_path):
-    (axes,) = plot.curves({"a": [make(**{"cost in $": np.arange(20)})]}, [("step", "cost in $")]).axes
+    (axes,) = plot.curves(
+        {"a": [make(**{"cost in $": np.arange(20)})]}, [("step", "cost in $")]
+    ).axes
     assert (axes.get_ylabel(), axes.get_yscale()) == (r"cost in \$", "linear")
 
 
 def test_a_diverged_metric_of_the_user_does_not_set_the_scale():
     (gone,) = climbing(status=Status.diverged)
     gone = dataclasses.replace(gone, table=gone.table.assign(accuracy=1e9))
-    low, high = plot.curves({"a": climbing(), "b": [gone]}, [("step", "accuracy")]).axes[0].get_ylim()
+    low, high = (
+        plot.curves({"a": climbing(), "b": [gone]}, [("step", "accuracy")]).axes[0].get_ylim()
+    )
     assert (low, high) == pytest.approx((0.06, 0.94))
 
 
@@ -365,19 +426,32 @@ def test_runs_in_any_form(draw):
         "dsgd[batch=1,alpha=0.5]",
     ]
     assert names(draw([first, several])) == ["dsgd 1", "dsgd 2"]
-    assert names(draw([Comparison({"one": Traces([first]), "two": Traces([second])}), second])) == ["one", "two", "d2"]
-    assert names(draw([{"x": first, "x 1": first}, {"x": first}])) == ["x 2", "x 1", "x 3"], "none is lost"
+    assert names(draw([Comparison({"one": Traces([first]), "two": Traces([second])}), second])) == [
+        "one",
+        "two",
+        "d2",
+    ]
+    assert names(draw([{"x": first, "x 1": first}, {"x": first}])) == ["x 2", "x 1", "x 3"], (
+        "none is lost"
+    )
 
 
 @pytest.mark.parametrize("draw", [plot.curves, plot.comparison])
 def test_traces_under_one_label_differ_in_seed_only(draw):
     """Two step sizes were once called two seeds, and one trace thrice had a band of width 0."""
     mixed = [made("dsgd[alpha=0.1]"), made("dsgd[alpha=1]", seed=1)]
-    with pytest.raises(ValueError, match=r"'dsgd': .* method is 'dsgd\[alpha=0.1\]' with seed 0 and 'dsgd\[alpha=1\]'"):
+    with pytest.raises(
+        ValueError,
+        match=r"'dsgd': .* method is 'dsgd\[alpha=0.1\]' with seed 0 and 'dsgd\[alpha=1\]'",
+    ):
         draw({"dsgd": mixed})
-    with pytest.raises(ValueError, match="'dsgd': there are 3 traces with seed 0: give one of each seed"):
+    with pytest.raises(
+        ValueError, match="'dsgd': there are 3 traces with seed 0: give one of each seed"
+    ):
         draw([{"dsgd": [make()] * 3}])
-    assert draw({"dsgd": [make(), *climbing(2)[1:]]}).get_suptitle().endswith("mean of 2 seeds"), "what both have"
+    assert draw({"dsgd": [make(), *climbing(2)[1:]]}).get_suptitle().endswith("mean of 2 seeds"), (
+        "what both have"
+    )
 
 
 @pytest.mark.parametrize("draw", [plot.curves, plot.comparison])
@@ -399,7 +473,9 @@ def test_what_is_no_run(draw):
 
 def made(method, seed=0):
     trace = make()
-    return dataclasses.replace(trace, identity=dataclasses.replace(trace.identity, method=method, seed=seed))
+    return dataclasses.replace(
+        trace, identity=dataclasses.replace(trace.identity, method=method, seed=seed)
+    )
 
 
 def test_curves_refuse_what_they_cannot_draw():
@@ -410,7 +486,9 @@ def test_curves_refuse_what_they_cannot_draw():
         plot.curves(groups, [("epochs", "loss")])
     with pytest.raises(ValueError, match="unknown vertical axis 'los': did you mean 'loss'"):
         plot.curves(groups, [("epoch", "los")])
-    with pytest.raises(ValueError, match="unknown vertical axis 'acuracy': did you mean 'accuracy'"):
+    with pytest.raises(
+        ValueError, match="unknown vertical axis 'acuracy': did you mean 'accuracy'"
+    ):
         plot.curves({"a": climbing()}, [("epoch", "acuracy")])
     with pytest.raises(ValueError, match="'b' has no accuracy: it was not recorded"):
         plot.curves({"a": climbing(), "b": [make()]}, [("epoch", "accuracy")])
@@ -424,12 +502,16 @@ def test_curves_refuse_what_they_cannot_draw():
 def test_every_figure_in_every_format(kind, tmp_path):
     figure = {
         "comparison": lambda: plot.comparison({"a": make(), "b": make()}),
-        "curves": lambda: plot.curves({"a": seeds(), "b": seeds(2)}, [("epoch", "loss"), ("bytes", "gap")], optimum=0),
+        "curves": lambda: plot.curves(
+            {"a": seeds(), "b": seeds(2)}, [("epoch", "loss"), ("bytes", "gap")], optimum=0
+        ),
         "heatmap": lambda: plot.heatmap(grid(), "alpha", "beta"),
         "drawing": lambda: plot.drawing(Network(topology.ring(4))),
     }[kind]()
     png, pdf, svg = (plot.save(figure, tmp_path / f"a{suffix}") for suffix in plot.SUFFIXES)
-    assert len(np.unique((255 * image.imread(png)[..., :3]).astype(int).reshape(-1, 3), axis=0)) > 20
+    assert (
+        len(np.unique((255 * image.imread(png)[..., :3]).astype(int).reshape(-1, 3), axis=0)) > 20
+    )
     assert pdf.read_bytes().startswith(b"%PDF")
     root = ElementTree.parse(svg).getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
@@ -486,7 +568,8 @@ def test_only_figures_of_our_own_are_replaced(tmp_path, suffix):
         plot.save(figure, path)
     path.write_bytes(b"my talk about peerdescent")
     with pytest.raises(
-        ValueError, match=r"is not a figure of peerdescent: give another name, or force=True to replace it"
+        ValueError,
+        match=r"is not a figure of peerdescent: give another name, or force=True to replace it",
     ):
         plot.save(figure, path)
     assert path.read_bytes() == b"my talk about peerdescent"

@@ -70,13 +70,17 @@ def spread(*engines):
     stored, found = numbers(), []
     for k, name in enumerate(METHODS):
         fitting = [network for network in NETWORKS if f"{name} {network}" in stored]
-        found += [(name, network, engines[(k + j) % len(engines)]) for j, network in enumerate(fitting)]
+        found += [
+            (name, network, engines[(k + j) % len(engines)]) for j, network in enumerate(fitting)
+        ]
     return [case for case in found if case[2]]
 
 
 def problem():
     """Non-convex logistic regression: four nodes with 11 samples of 5 features."""
-    return peer.problems.logistic(peer.datasets.synthetic(NODES * 11, 5, seed=3).partition(NODES), strength=0.01)
+    return peer.problems.logistic(
+        peer.datasets.synthetic(NODES * 11, 5, seed=3).partition(NODES), strength=0.01
+    )
 
 
 def method(name):

@@ -14,8 +14,30 @@ import peerdescent as peer
 from peerdescent.cli.main import app
 
 MODULES = (
-    *("clocks", "compressors", "datasets", "estimators", "faults", "figures", "fusions", "methods", "networks"),
-    *("problems", "report", "runs", "schedules", "sklearn", "stop", "studies", "sweeps", "theory", "topology", "torch"),
+    *(
+        "clocks",
+        "compressors",
+        "datasets",
+        "estimators",
+        "faults",
+        "figures",
+        "fusions",
+        "methods",
+        "networks",
+    ),
+    *(
+        "problems",
+        "report",
+        "runs",
+        "schedules",
+        "sklearn",
+        "stop",
+        "studies",
+        "sweeps",
+        "theory",
+        "topology",
+        "torch",
+    ),
 )
 MEMBERS = {
     "Trace": "table x x_mean x_tilde status message steps metric summary save load",
@@ -95,7 +117,13 @@ def _columns() -> Iterator[str]:
     tuned = peer.tune("dsgd", problem, network, grid={"alpha": [0.1, 0.2]}, fresh=[0, 1], **options)
     yield f"tuned.table: {' '.join(tuned.table)}"
     yield f"tuned.fresh: {' '.join(tuned.fresh)}"
-    found = peer.compare(["dsgd[alpha=0.1,batch=1]", "d2[alpha=0.1,batch=1]"], problem, network, seed=[0, 1], **options)
+    found = peer.compare(
+        ["dsgd[alpha=0.1,batch=1]", "d2[alpha=0.1,batch=1]"],
+        problem,
+        network,
+        seed=[0, 1],
+        **options,
+    )
     yield f"comparison.table: {' '.join(found.table)}"
     yield f"comparison.differences: {' '.join(found.differences)}"
     yield f"comparison.to_reach: {' '.join(found.to_reach(loss=0.69))}"

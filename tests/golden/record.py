@@ -28,7 +28,9 @@ def loops_of(name, network, **others):
     test_zoo.N, test_zoo.START, test_zoo.STEPS = range(cases.NODES), cases.START, cases.STEPS
     nodes = loops.Nodes(cases.problem(), network, others.pop("seed", cases.SEED))
     zeros, grads, taken = nodes.zeros, nodes.grads, []
-    first = iter([list(cases.START)])  # the loops of test_reference begin at the first zeros that they ask for
+    first = iter(
+        [list(cases.START)]
+    )  # the loops of test_reference begin at the first zeros that they ask for
     nodes.grads = lambda x, sample: taken.append(len(sample[0])) or grads(x, sample)
     q = cases.METHODS[name] | others
     if name in test_reference.PARAMETERS:
@@ -66,7 +68,9 @@ def numbers():
     for row in cases.PERIODS:
         found[f"sweep {row}"] = loss(loops_of("d-get", ring, **row)[0])
     for name in cases.COMPARED:
-        found[f"compare {name}"] = [loss(loops_of(name, ring, seed=seed)[0]) for seed in cases.SEEDS]
+        found[f"compare {name}"] = [
+            loss(loops_of(name, ring, seed=seed)[0]) for seed in cases.SEEDS
+        ]
     for name in cases.TRAINED:
         found[f"torch {name}"] = descent(name, *cases.bowls()).tolist()
     lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in found.items())

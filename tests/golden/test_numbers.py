@@ -24,7 +24,9 @@ HERE = Path(__file__).parent
 
 @pytest.mark.parametrize("name", cases.METHODS)
 def test_iterates_and_books(name):
-    for _, network, engine in (case for case in cases.spread("stacked", "debug") if case[0] == name):
+    for _, network, engine in (
+        case for case in cases.spread("stacked", "debug") if case[0] == name
+    ):
         trace, stored = cases.run(name, network, engine=engine), STORED[f"{name} {network}"]
         assert_close(trace.x, stored["x"], 1e-13)
         assert trace.table[BOOKS].iloc[-1].tolist() == [stored[column] for column in BOOKS]
@@ -35,9 +37,18 @@ def test_four_processes(tmp_path):
     paths = os.pathsep.join([str(HERE), os.environ["PYTHONPATH"]])
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
     options = ["--standalone", "--nproc-per-node", str(cases.NODES)]
-    command = [sys.executable, "-m", "torch.distributed.run", *options, HERE / "worker.py", tmp_path]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *options,
+        HERE / "worker.py",
+        tmp_path,
+    ]
     ended = children.run(
-        command, 240, env=os.environ | {"PYTHONPATH": paths, "XLA_FLAGS": flags, "OMP_NUM_THREADS": "1"}
+        command,
+        240,
+        env=os.environ | {"PYTHONPATH": paths, "XLA_FLAGS": flags, "OMP_NUM_THREADS": "1"},
     )
     assert ended.returncode == 0, ended.stderr
     seen = [dict(np.load(tmp_path / f"{rank}.npz")) for rank in range(cases.NODES)]
@@ -70,7 +81,9 @@ def test_tuning_over_a_grid_is_a_sweep_whose_best_is_run_with_other_seeds():
     found = peer.tune(d_get, grid=cases.PERIODS, seed=cases.SEED, fresh=[0], **ring())
     losses = [STORED[f"sweep {row}"] for row in cases.PERIODS]
     assert_close(found.table["loss"], losses, 1e-13)
-    assert found.best == found.table.loc[found.table["score"].idxmin(), ["alpha", "period"]].to_dict()
+    assert (
+        found.best == found.table.loc[found.table["score"].idxmin(), ["alpha", "period"]].to_dict()
+    )
     assert found.fresh["seed"].tolist() == [0]
 
 
@@ -79,8 +92,12 @@ def test_a_comparison_of_methods_whose_parameters_are_given():
     found = peer.compare(methods, seed=list(cases.SEEDS), **ring())
     for name in cases.COMPARED:
         losses = STORED[f"compare {name}"]
-        assert_close([found[name].of(seed).table["loss"].iloc[-1] for seed in cases.SEEDS], losses, 1e-13)
-    assert_close(found.table["loss"], [np.mean(STORED[f"compare {name}"]) for name in cases.COMPARED], 1e-13)
+        assert_close(
+            [found[name].of(seed).table["loss"].iloc[-1] for seed in cases.SEEDS], losses, 1e-13
+        )
+    assert_close(
+        found.table["loss"], [np.mean(STORED[f"compare {name}"]) for name in cases.COMPARED], 1e-13
+    )
 
 
 @pytest.mark.parametrize("name", ["gt-hsgd", "gt-page", "gt-adam"])

@@ -52,7 +52,9 @@ def main(folder):
             trace = cases.run(name, network, engine=engine)
             last = trace.table.iloc[-1]
             found[f"{name} {network} {engine}"] = trace.x
-            found[f"books {name} {network} {engine}"] = last[["gradients", "rounds", "bytes"]].to_numpy(float)
+            found[f"books {name} {network} {engine}"] = last[
+                ["gradients", "rounds", "bytes"]
+            ].to_numpy(float)
     for name in cases.TRAINED:
         found[f"torch {name}"] = trained(name, rank)
     np.savez(Path(folder) / f"{rank}.npz", **found)

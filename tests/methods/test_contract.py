@@ -53,7 +53,12 @@ def cells(long=LONG):
             if long or (j + k) % 6 == 0:
                 names = [name for name in PROBLEMS if (estimator, name) != ("svrg", "streaming")]
                 turn = j + k if long else (j + k) // 6 + j
-                yield estimator, fusion, names[turn % len(names)], networks(fusion)[(j // 3 + k // 3) % 3]
+                yield (
+                    estimator,
+                    fusion,
+                    names[turn % len(names)],
+                    networks(fusion)[(j // 3 + k // 3) % 3],
+                )
 
 
 @pytest.mark.parametrize("long", [False, True])
@@ -70,7 +75,9 @@ def test_every_part_meets_several_problems_and_networks(long):
 def cell(estimator, fusion):
     method = peer.compose(ESTIMATORS[estimator](batch=2), FUSIONS[fusion]())
     options = {name: value for name, value in OPTIONS.items() if name in method.parameters}
-    return method.replace(**options, **{name: 0.4 for name in method.parameters if name.endswith("probability")})
+    return method.replace(
+        **options, **{name: 0.4 for name in method.parameters if name.endswith("probability")}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +94,9 @@ def test_fusions_that_need_symmetry_refuse_other_networks(fusion, network, probl
 
 @pytest.mark.parametrize("fusion", [name for name in FUSIONS if FUSIONS[name].needs.static])
 def test_fusions_that_need_one_matrix_refuse_networks_that_change(fusion, problems):
-    with pytest.raises(ValueError, match="needs weights that do not change; sequence has a period of 2"):
+    with pytest.raises(
+        ValueError, match="needs weights that do not change; sequence has a period of 2"
+    ):
         peer.run(cell("sgd", fusion), problems["quadratic"], NETWORKS["taking turns"], steps=STEPS)
 
 
@@ -99,10 +108,14 @@ def test_cell(estimator, fusion, problem, network, problems):
     shape = (problem.nodes, problem.dimension)
     assert trace.x.shape == shape
     shapes = shape, (problem.nodes, 1)  # vectors, and a number a node
-    assert all(leaf.shape in shapes and leaf.dtype == np.float64 for leaf in jax.tree.leaves(trace.state))
+    assert all(
+        leaf.shape in shapes and leaf.dtype == np.float64 for leaf in jax.tree.leaves(trace.state)
+    )
     assert trace.status == "done"
     assert np.isfinite(trace.x).all()
-    assert np.ptp(trace.x - trace.x.mean(axis=0)) > 0, "the nodes never differed: their data or their draws are shared"
+    assert np.ptp(trace.x - trace.x.mean(axis=0)) > 0, (
+        "the nodes never differed: their data or their draws are shared"
+    )
 
     again = peer.run(method, problem, network, seed=1, **options)
     assert np.array_equal(trace.x, again.x), "the same seed gave another run"
@@ -182,7 +195,11 @@ def test_the_same_text_runs_over_plain_numpy(estimator, fusion):
         state = method.step(state, Tensors(w, t))
     assert isinstance(state.x, np.ndarray)
     # Every cell descends on x'x/2 with vanishing noise; steps of one length, or about one, end at about alpha.
-    limit = 0.5 if estimator == "adam" or fusion in ("normalized-tracking", "adaptive-tracking") else 0.1
+    limit = (
+        0.5
+        if estimator == "adam" or fusion in ("normalized-tracking", "adaptive-tracking")
+        else 0.1
+    )
     assert np.abs(state.x).max() < limit
 
 
@@ -197,7 +214,9 @@ def test_methods_import_no_framework():
             for alias in node.names
         }
         assert imported, path
-        assert not {module for module in imported if module.split(".")[0] in ("jax", "numpy", "torch")}, path
+        assert not {
+            module for module in imported if module.split(".")[0] in ("jax", "numpy", "torch")
+        }, path
 
 
 def test_methods_are_made_without_a_framework():
@@ -235,12 +254,22 @@ def test_branches_inside_of_branches_are_the_same_on_all_engines():
     def step(state, net):
         def told():
             mixed = net.mix(state.x)
-            return net.chance(0.5, lambda: mixed - 0.1 * net.grad(mixed, net.sample(2)), lambda: net.mix(mixed))
+            return net.chance(
+                0.5, lambda: mixed - 0.1 * net.grad(mixed, net.sample(2)), lambda: net.mix(mixed)
+            )
 
         x = net.every(2, told, lambda: state.x - 0.1 * net.grad(state.x, net.sample(2)))
-        return State(net.chance(0.3, lambda: net.mix(x), lambda: x) - 0.01 * net.grad(x, net.sample(1)), (), ())
+        return State(
+            net.chance(0.3, lambda: net.mix(x), lambda: x) - 0.01 * net.grad(x, net.sample(1)),
+            (),
+            (),
+        )
 
-    method, problem, network = peer.Method(init, step, "nested"), PROBLEMS["logistic"](), NETWORKS["ring"]
+    method, problem, network = (
+        peer.Method(init, step, "nested"),
+        PROBLEMS["logistic"](),
+        NETWORKS["ring"],
+    )
     ends = [
         peer.run(method, problem, network, steps=20, engine=engine, precision=64, record=1).x
         for engine in ("stacked", "debug")
@@ -249,7 +278,11 @@ def test_branches_inside_of_branches_are_the_same_on_all_engines():
 
     def deep(state, net):
         def branch(depth):
-            return net.mix(state.x) if depth == 0 else net.every(2, lambda: branch(depth - 1), lambda: state.x)
+            return (
+                net.mix(state.x)
+                if depth == 0
+                else net.every(2, lambda: branch(depth - 1), lambda: state.x)
+            )
 
         return State(branch(4), (), ())
 

@@ -18,9 +18,13 @@ one_peer = peer.Network(peer.topology.one_peer_exponential(6))
 complete = peer.Network(peer.topology.complete(6))
 
 
-@pytest.mark.parametrize("network", [ring, directed, one_peer], ids=["ring", "directed", "one-peer"])
+@pytest.mark.parametrize(
+    "network", [ring, directed, one_peer], ids=["ring", "directed", "one-peer"]
+)
 @pytest.mark.parametrize("atc", [True, False])
-@pytest.mark.parametrize("estimator", [sgd(2), hybrid(0.1), spider(5, 1, 4)], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "estimator", [sgd(2), hybrid(0.1), spider(5, 1, 4)], ids=lambda e: type(e).__name__
+)
 def test_trackers_follow_the_mean_of_the_estimates(estimator, atc, network):
     problem = small_logistic()
     kept = states(peer.compose(estimator, tracking(0.3, atc=atc)), problem, network, 60)
@@ -65,9 +69,15 @@ def centralised(kind, problem, steps, alpha=0.3, seed=0):
 
     def g(x, t, batch):
         chosen = np.concatenate(
-            [own[k] for own, k in zip(rows, drawn(seed, *rows.shape[:2], batch, steps)[t], strict=True)]
+            [
+                own[k]
+                for own, k in zip(rows, drawn(seed, *rows.shape[:2], batch, steps)[t], strict=True)
+            ]
         )
-        return -(chosen / (1 + np.exp(chosen @ x))[:, None]).mean(axis=0) + 1e-4 * 2 * x / (1 + x**2) ** 2
+        return (
+            -(chosen / (1 + np.exp(chosen @ x))[:, None]).mean(axis=0)
+            + 1e-4 * 2 * x / (1 + x**2) ** 2
+        )
 
     x = np.zeros(problem.dimension)
     last, v, found = x, None, []
@@ -83,13 +93,17 @@ def centralised(kind, problem, steps, alpha=0.3, seed=0):
     return found
 
 
-@pytest.mark.parametrize("estimator", [sgd(2), hybrid(0.1, 1, 4), spider(5, 1, 4)], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "estimator", [sgd(2), hybrid(0.1, 1, 4), spider(5, 1, 4)], ids=lambda e: type(e).__name__
+)
 @pytest.mark.parametrize("fusion", [tracking(0.3), consensus(0.3, atc=True), exact_diffusion(0.3)])
 def test_complete_graph_is_the_centralised_method(estimator, fusion):
     """With W = 11'/n every node has the iterates of one machine that uses all the batches."""
     problem = small_logistic()
     expected = centralised(type(estimator).__name__, problem, 40)
-    for state, x in zip(states(peer.compose(estimator, fusion), problem, complete, 40), expected, strict=True):
+    for state, x in zip(
+        states(peer.compose(estimator, fusion), problem, complete, 40), expected, strict=True
+    ):
         assert_close(state.x, np.broadcast_to(x, state.x.shape), 1e-11)
 
 
@@ -98,7 +112,8 @@ PLAIN = [name for name in FUSIONS if name not in ("normalized-tracking", "adapti
 
 
 @pytest.mark.parametrize(
-    ("estimator", "fusion"), some([(list(ESTIMATORS)[k % len(ESTIMATORS)], f) for k, f in enumerate(PLAIN)], 3)
+    ("estimator", "fusion"),
+    some([(list(ESTIMATORS)[k % len(ESTIMATORS)], f) for k, f in enumerate(PLAIN)], 3),
 )
 def test_one_node_is_the_method_of_one_machine(estimator, fusion):
     """n = 1: W = [1], so every fusion is x - step * v."""
@@ -115,7 +130,9 @@ def test_one_node_is_the_method_of_one_machine(estimator, fusion):
     assert np.abs(x).max() > 0.01
 
 
-@pytest.mark.parametrize("network", [ring, directed, one_peer], ids=["ring", "directed", "one-peer"])
+@pytest.mark.parametrize(
+    "network", [ring, directed, one_peer], ids=["ring", "directed", "one-peer"]
+)
 def test_push_pull_with_doubly_stochastic_weights(network):
     """x_{t+1} = W(x_t - alpha y_t), y_{t+1} = W y_t + v_{t+1} - v_t, y_0 = v_0, without any code of the methods."""
     problem, steps = small_logistic(), 60
@@ -130,7 +147,9 @@ def test_push_pull_with_doubly_stochastic_weights(network):
     W = network.W if network.period > 1 else [network.W]
     x = np.zeros((6, problem.dimension))
     y = last = v(x, 0)
-    for t, state in enumerate(states(peer.compose(sgd(2), push_pull(0.3)), problem, network, steps)):
+    for t, state in enumerate(
+        states(peer.compose(sgd(2), push_pull(0.3)), problem, network, steps)
+    ):
         if t > 0:
             now = v(x, t)
             y, last = W[t % len(W)] @ y + now - last, now

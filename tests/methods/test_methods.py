@@ -115,9 +115,16 @@ def test_the_text_of_a_method_selects_it(name):
 
 
 def test_selectors_round_trip():
-    method = peer.compose(estimators.spider(7, 2, None), fusions.consensus(0.123456789012, atc=True))
+    method = peer.compose(
+        estimators.spider(7, 2, None), fusions.consensus(0.123456789012, atc=True)
+    )
     assert parse(str(method)) == method
-    assert parse(" hybrid * tracking [ alpha = 1e-3 , initial-batch = 8 ] ").parameters["initial_batch"] == 8
+    assert (
+        parse(" hybrid * tracking [ alpha = 1e-3 , initial-batch = 8 ] ").parameters[
+            "initial_batch"
+        ]
+        == 8
+    )
     assert parse("gt-hsgd[]") == peer.methods.gt_hsgd()
 
 
@@ -164,7 +171,10 @@ def test_replace_and_equality():
         ("d-pd-sgd[eta=-1]", "eta = -1: must be a positive"),
         ("d-pd-sgd[kappa=0]", "kappa = 0: must be a positive"),
         ("dsgd[atc=true]", r"atc = True: dsgd has False; compose estimator\*fusion instead"),
-        ("gt-sarah[large_batch=5]", r"large_batch = 5: gt-sarah has None; compose estimator\*fusion instead"),
+        (
+            "gt-sarah[large_batch=5]",
+            r"large_batch = 5: gt-sarah has None; compose estimator\*fusion instead",
+        ),
         ("", "is not of the form name"),
     ],
 )
@@ -187,7 +197,9 @@ def test_methods_that_do_more_than_arithmetic_are_told_so():
     from small import small_quadratic
 
     method = peer.Method(lambda x, net: x, lambda x, net: abs(x), "folded")
-    with pytest.raises(ValueError, match=r"folded does more than \+, -, \*, / and \*\* with its vectors"):
+    with pytest.raises(
+        ValueError, match=r"folded does more than \+, -, \*, / and \*\* with its vectors"
+    ):
         peer.run(method, small_quadratic(), peer.Network(peer.topology.ring(6)), steps=3)
 
 
@@ -196,7 +208,11 @@ def test_a_name_that_both_parts_have_is_preceded_by_that_of_its_part():
     assert method.parts[0].probability == 0.3
     assert method.parts[1].probability == fusions.skip.probability
     other = method.replace(skip_probability=0.4, alpha=0.5)
-    assert (other.parts[0].probability, other.parts[1].probability, other.parts[1].alpha) == (0.3, 0.4, 0.5)
+    assert (other.parts[0].probability, other.parts[1].probability, other.parts[1].alpha) == (
+        0.3,
+        0.4,
+        0.5,
+    )
     assert parse(str(other)) == other
     assert set(method.numbers) == {"page_probability", "alpha", "dual", "chi", "skip_probability"}
     with pytest.raises(ValueError, match=r"unknown parameter of page\*skip 'probability'"):
@@ -208,7 +224,9 @@ def test_methods_made_by_hand_have_no_parameters():
     method = peer.Method(lambda x, net: x, lambda x, net: x)
     assert method.numbers == {}
     assert method == method.replace()
-    with pytest.raises(ValueError, match="custom was made by hand and has no parameters to replace"):
+    with pytest.raises(
+        ValueError, match="custom was made by hand and has no parameters to replace"
+    ):
         method.replace(alpha=1.0)
 
 
@@ -229,7 +247,11 @@ def test_choices_that_are_equal_are_refused():
 
 def test_a_branch_with_too_many_samples_is_refused():
     def step(state, net):
-        return net.every(2, lambda: sum((net.grad(state, net.sample(1)) for _ in range(65)), state), lambda: state)
+        return net.every(
+            2,
+            lambda: sum((net.grad(state, net.sample(1)) for _ in range(65)), state),
+            lambda: state,
+        )
 
     with pytest.raises(ValueError, match="has more than 64 samples"):
         outline(peer.Method(lambda x, net: x, step))
@@ -239,9 +261,13 @@ def test_misspelled_names_get_the_closest():
     message = r"^unknown parameter of gt_hsgd 'alpa': did you mean 'alpha'\? Known: alpha, batch, beta, initial_batch$"
     with pytest.raises(ValueError, match=message):
         peer.methods.gt_hsgd(alpa=1)
-    with pytest.raises(AttributeError, match=r"^peerdescent.methods has no 'gthsgd': did you mean gt_hsgd, gt_dsgd"):
+    with pytest.raises(
+        AttributeError, match=r"^peerdescent.methods has no 'gthsgd': did you mean gt_hsgd, gt_dsgd"
+    ):
         peer.methods.gthsgd  # noqa: B018
-    with pytest.raises(AttributeError, match=r"^peerdescent.methods has no 'zzz': see dir\(peer.methods\)$"):
+    with pytest.raises(
+        AttributeError, match=r"^peerdescent.methods has no 'zzz': see dir\(peer.methods\)$"
+    ):
         peer.methods.zzz  # noqa: B018
     assert not hasattr(peer.methods, "__wrapped__")
     assert {"gt_hsgd", "parse", "named"} <= set(dir(peer.methods))

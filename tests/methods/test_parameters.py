@@ -16,7 +16,17 @@ from conftest import small_logistic
 from peerdescent.methods.contract import Needs
 from peerdescent.methods.estimators import ESTIMATORS
 from peerdescent.methods.fusions import FUSIONS
-from peerdescent.methods.parameters import Kind, Part, choice, count, declared, number, size, step_size, switch
+from peerdescent.methods.parameters import (
+    Kind,
+    Part,
+    choice,
+    count,
+    declared,
+    number,
+    size,
+    step_size,
+    switch,
+)
 from peerdescent.sweeps import tuning_grid
 
 PARTS = {**ESTIMATORS, **FUSIONS}
@@ -68,7 +78,9 @@ def test_an_undeclared_field_is_refused():
     class vague(Part):
         rho: float = 0.1
 
-    with pytest.raises(ValueError, match=r"rho of vague is not declared: write rho: float = number\(\.\.\.\)"):
+    with pytest.raises(
+        ValueError, match=r"rho of vague is not declared: write rho: float = number\(\.\.\.\)"
+    ):
         vague()
 
 
@@ -127,8 +139,13 @@ def test_defaults_of_named_methods_are_those_that_parts_declare():
         method = entry.build()
         for parameter, value in method.parameters.items():
             own = {("d-get", "large_batch"), ("d-spider-sfo", "large_batch")}
-            own |= {(other, "atc") for other in ("d-get", "gt-sarah", "dsgdm", "d-adam", "deepstorm")}
-            assert value == method.declared[parameter].default or (name, parameter) in own, (name, parameter)
+            own |= {
+                (other, "atc") for other in ("d-get", "gt-sarah", "dsgdm", "d-adam", "deepstorm")
+            }
+            assert value == method.declared[parameter].default or (name, parameter) in own, (
+                name,
+                parameter,
+            )
 
 
 def test_a_registered_estimator_is_tuned_over_its_own_parameter(monkeypatch):
@@ -161,7 +178,9 @@ def test_grids_in_units_of_other_parameters():
     for row in tuning_grid("d-pd-sgd", 100):
         assert min(abs(row["alpha"] * row["eta"] - c) for c in (0.25, 0.5, 1.0)) < 1e-12
         assert min(abs(row["kappa"] * row["eta"] - c) for c in (0.1, 0.35, 0.7)) < 1e-12
-    with pytest.raises(ValueError, match="periods are tuned as parts of an epoch, and the problem has none"):
+    with pytest.raises(
+        ValueError, match="periods are tuned as parts of an epoch, and the problem has none"
+    ):
         tuning_grid("d-get", None)
     fixed = tuning_grid("d-get", None, period=5)
     assert {row["period"] for row in fixed} == {5}
@@ -173,7 +192,11 @@ def test_no_name_of_a_parameter_stands_elsewhere():
     Exceptions: the theory of GT-HSGD and its commands are about alpha, beta and b_0; alpha is also matplotlib's name of
     transparency, a network has a period too, faults have probabilities, theory has an epsilon; a compressor is a kind.
     """
-    names = {name for kind in PARTS.values() for name in declared(kind)} - {"probability", "compressor", "epsilon"}
+    names = {name for kind in PARTS.values() for name in declared(kind)} - {
+        "probability",
+        "compressor",
+        "epsilon",
+    }
     home = Path(peer.__file__).parent
     allowed = {home / "methods" / f"{name}.py" for name in ("estimators", "fusions", "named")}
     allowed |= {
@@ -188,7 +211,11 @@ def test_no_name_of_a_parameter_stands_elsewhere():
         if path in allowed:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names:
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and node.value in names
+            ):
                 seen.append(f"{path.relative_to(home)}:{node.lineno} {node.value}")
     assert not seen
 
@@ -288,14 +315,19 @@ class Plain:
 
 def test_other_parts_than_dataclasses_are_refused():
     for parts in ((Plain(), peer.fusions.tracking()), (peer.estimators.sgd(), Plain())):
-        with pytest.raises(ValueError, match=r"Plain is no dataclass: write @dataclass\(frozen=True\) above the class"):
+        with pytest.raises(
+            ValueError,
+            match=r"Plain is no dataclass: write @dataclass\(frozen=True\) above the class",
+        ):
             peer.compose(*parts)
     with pytest.raises(ValueError, match="str is no dataclass"):
         peer.compose("sgd", peer.fusions.tracking())
 
 
 def test_a_fusion_before_its_estimator_is_refused():
-    with pytest.raises(ValueError, match="tracking is a fusion, and stands first: give the estimator first"):
+    with pytest.raises(
+        ValueError, match="tracking is a fusion, and stands first: give the estimator first"
+    ):
         peer.compose(peer.fusions.tracking(), peer.estimators.sgd())
 
 
@@ -311,7 +343,9 @@ def test_a_part_that_returns_one_value_is_named(engine):
         step = init
 
     method = peer.compose(alone(), peer.fusions.tracking())
-    with pytest.raises(ValueError, match=r"alone returned .*: return a pair, the estimate and the memory"):
+    with pytest.raises(
+        ValueError, match=r"alone returned .*: return a pair, the estimate and the memory"
+    ):
         peer.run(method, small_logistic(), RING, steps=3, engine=engine)
 
 

@@ -32,7 +32,9 @@ def naive(name, q, nodes, steps=STEPS):
         elif name == "gt-hsgd":
             first = t == 0
             v.append(
-                sgd(nodes, x, 0, q["initial_batch"]) if first else recursion(nodes, x, v, t, q["batch"], 1 - q["beta"])
+                sgd(nodes, x, 0, q["initial_batch"])
+                if first
+                else recursion(nodes, x, v, t, q["batch"], 1 - q["beta"])
             )
         else:
             v.append(spider(nodes, x, v, t, q["batch"], q["period"], q.get("large_batch")))
@@ -45,7 +47,11 @@ def naive(name, q, nodes, steps=STEPS):
                 x.append(nodes.mix(nodes.combine(lambda z, g: z - q["alpha"] * g, x[0], v[0])))
             else:
                 inner = nodes.combine(
-                    lambda z, zz, g, gg: 2 * z - zz - q["alpha"] * (g - gg), x[t], x[t - 1], v[t], v[t - 1]
+                    lambda z, zz, g, gg: 2 * z - zz - q["alpha"] * (g - gg),
+                    x[t],
+                    x[t - 1],
+                    v[t],
+                    v[t - 1],
                 )
                 x.append(nodes.mix(inner))
         elif name in ("gt-dsgd", "gt-hsgd"):
@@ -79,7 +85,11 @@ def naive(name, q, nodes, steps=STEPS):
             apart = nodes.combine(lambda z, m: z - m, x[t], nodes.mix(x[t]))
             x.append(
                 nodes.combine(
-                    lambda z, a, d, g: z - q["eta"] * (q["alpha"] * a + q["kappa"] * d + g), x[t], apart, u[t], v[t]
+                    lambda z, a, d, g: z - q["eta"] * (q["alpha"] * a + q["kappa"] * d + g),
+                    x[t],
+                    apart,
+                    u[t],
+                    v[t],
                 )
             )
             u.append(nodes.combine(lambda d, a: d + q["eta"] * q["kappa"] * a, u[t], apart))
@@ -102,20 +112,29 @@ PARAMETERS = {
 NETWORKS = {
     "ring": peer.Network(peer.topology.ring(NODES)),
     "directed-exponential": peer.Network(peer.topology.directed_exponential(NODES)),
-    "time-varying": peer.Network([peer.topology.ring(NODES), peer.topology.star(NODES), peer.topology.complete(NODES)]),
+    "time-varying": peer.Network(
+        [peer.topology.ring(NODES), peer.topology.star(NODES), peer.topology.complete(NODES)]
+    ),
 }
 NEED_SYMMETRY = {"d2", "d-pd-sgd", "d-spider-sfo"}
 
 
 @pytest.mark.parametrize(
     ("name", "topology"),
-    [(name, net) for j, name in enumerate(PARAMETERS) for k, net in enumerate(NETWORKS) if LONG or k in (0, 1 + j % 2)],
+    [
+        (name, net)
+        for j, name in enumerate(PARAMETERS)
+        for k, net in enumerate(NETWORKS)
+        if LONG or k in (0, 1 + j % 2)
+    ],
 )
 def test_method_equals_naive_loops(name, topology):
     problem, network = small_logistic(NODES, strength=STRENGTH), NETWORKS[topology]
     method = peer.methods.METHODS[name].build(**PARAMETERS[name])
     if topology == "directed-exponential" and name in NEED_SYMMETRY:
-        with pytest.raises(ValueError, match=f"{name} needs a symmetric weight matrix; directed-exponential is not"):
+        with pytest.raises(
+            ValueError, match=f"{name} needs a symmetric weight matrix; directed-exponential is not"
+        ):
             peer.run(method, problem, network, steps=2)
         return
     # Exact diffusion needs a constant W. With another its iterates grow, so compare while they are of size one.
@@ -129,7 +148,10 @@ UNBALANCED = nx.DiGraph([*((i, (i + 1) % NODES) for i in range(NODES)), (0, 3), 
 @pytest.mark.parametrize("name", ["push-pull", "sgp", "add-opt"])
 def test_on_an_unbalanced_graph_equals_naive_loops(name):
     """There A and B differ, and neither is doubly stochastic."""
-    problem, network = small_logistic(NODES, strength=STRENGTH), peer.Network(UNBALANCED, "push-pull")
+    problem, network = (
+        small_logistic(NODES, strength=STRENGTH),
+        peer.Network(UNBALANCED, "push-pull"),
+    )
     assert np.abs(network.W - network.pushed.toarray()).max() > 0.1
     method = peer.methods.METHODS[name].build(**PARAMETERS[name])
     assert_equals_naive_loops(name, method, problem, network, STEPS)
@@ -137,17 +159,26 @@ def test_on_an_unbalanced_graph_equals_naive_loops(name):
 
 def unlike_quadratics():
     matrices = np.stack([curvature * np.eye(3) for curvature in (1, 2, 3, 1, 2, 3)])
-    return peer.problems.quadratic(matrices, np.random.default_rng(0).normal(size=(NODES, 3)), noise=0.0)
+    return peer.problems.quadratic(
+        matrices, np.random.default_rng(0).normal(size=(NODES, 3)), noise=0.0
+    )
 
 
 def test_push_sum_ends_at_the_optimum_of_nodes_that_differ():
     """add-opt exactly, sgp to its step size, where nodes weigh unequally and without w would end elsewhere."""
     problem = unlike_quadratics()
     network, best = peer.Network(UNBALANCED, "push-pull"), peer.problems.optimum(problem).x
-    exact = peer.run(peer.methods.add_opt(alpha=0.05), problem, network, steps=3000, precision=64, record=2)
+    exact = peer.run(
+        peer.methods.add_opt(alpha=0.05), problem, network, steps=3000, precision=64, record=2
+    )
     assert np.abs(exact.x - best).max() < 1e-12
     gap = [
-        np.abs(peer.run(peer.methods.sgp(alpha=a), problem, network, steps=6000, precision=64, record=2).x - best).max()
+        np.abs(
+            peer.run(
+                peer.methods.sgp(alpha=a), problem, network, steps=6000, precision=64, record=2
+            ).x
+            - best
+        ).max()
         for a in (0.04, 0.004)
     ]
     assert gap[1] < 0.15 * gap[0]
@@ -157,7 +188,13 @@ def test_a_message_that_is_lost_takes_vector_and_number_with_it():
     """The sums of u and w over nodes are kept, so that x stays a mean of what nodes have."""
     problem = small_logistic(NODES, strength=STRENGTH)
     network = peer.Network(UNBALANCED, "push-pull", faults=[peer.faults.drop(0.3)])
-    for state in states(peer.methods.sgp(alpha=1e-300), problem, network, 40, x0=np.ones((NODES, 1)) * [1, 2, 3, 4, 5]):
+    for state in states(
+        peer.methods.sgp(alpha=1e-300),
+        problem,
+        network,
+        40,
+        x0=np.ones((NODES, 1)) * [1, 2, 3, 4, 5],
+    ):
         assert_close(state.fusion.w.sum(), NODES)
         assert_close(state.x, np.ones((NODES, 1)) * [1, 2, 3, 4, 5])
 
@@ -179,7 +216,10 @@ def test_a_method_by_hand_that_only_pushes_runs_where_columns_sum_to_one():
         u, w = net.push(state.u - 0.3 * net.grad(state.x, net.sample(2)), state.w)
         return Pushing(u / w, u, w)
 
-    problem, network = small_logistic(NODES, strength=STRENGTH), peer.Network(UNBALANCED, "push-pull")
+    problem, network = (
+        small_logistic(NODES, strength=STRENGTH),
+        peer.Network(UNBALANCED, "push-pull"),
+    )
     mine, ours = (
         peer.run(method, problem, network, steps=30, precision=64).x
         for method in (peer.Method(init, step, "mine"), peer.methods.sgp(**PARAMETERS["sgp"]))
@@ -201,7 +241,9 @@ def test_nids_ends_at_the_optimum_where_the_smallest_eigenvalue_is_far_below_min
     shift = np.roll(np.eye(NODES), 1, axis=0)
     network = peer.Network(0.2 * np.eye(NODES) + 0.4 * (shift + shift.T))
     assert network.smallest_eigenvalue == pytest.approx(-0.6)
-    trace = peer.run(peer.methods.nids(alpha=0.2), problem, network, steps=2000, precision=64, record=2)
+    trace = peer.run(
+        peer.methods.nids(alpha=0.2), problem, network, steps=2000, precision=64, record=2
+    )
     assert np.abs(trace.x - peer.problems.optimum(problem).x).max() < 1e-12
     with pytest.raises(ValueError, match="d2 needs the smallest eigenvalue"):
         peer.run(peer.methods.d2(), problem, network, steps=2)
@@ -212,7 +254,9 @@ def assert_equals_naive_loops(name, method, problem, network, steps):
     actual = [state.x for state in states(method, problem, network, steps, seed=5)]
     for t in range(len(expected) - 1):
         assert_close(actual[t], expected[t + 1])
-    assert np.ptp(expected[-1], axis=0).max() > 1e-6, "the nodes agree so well that the network was not tested"
+    assert np.ptp(expected[-1], axis=0).max() > 1e-6, (
+        "the nodes agree so well that the network was not tested"
+    )
 
 
 @pytest.mark.parametrize("name", ["gt-hsgd", "d-get"])

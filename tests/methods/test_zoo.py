@@ -240,12 +240,20 @@ ZOO = {
     "gt-momentum": (momentum, tracking, {"alpha": 0.3, "rho": 0.3, "batch": 2}),
     "edm": (momentum, exact_diffusion, {"alpha": 0.3, "rho": 0.3, "batch": 2}),
     "gt-svrg": (svrg, tracking, {"alpha": 0.3, "period": 7, "batch": 2}),
-    "gt-page": (page, tracking, {"alpha": 0.3, "probability": 0.3, "batch": 2, "large_batch": None}),
+    "gt-page": (
+        page,
+        tracking,
+        {"alpha": 0.3, "probability": 0.3, "batch": 2, "large_batch": None},
+    ),
     "nids": (plain, nids, {"alpha": 0.3, "batch": 2}),
     "extra": (plain, extra, {"alpha": 0.3, "batch": 2}),
     "qg-dsgdm": (plain, quasi_global, {"alpha": 0.3, "mu": 0.6, "batch": 2}),
     "decentlam": (plain, decentlam, {"alpha": 0.2, "mu": 0.6, "batch": 2}),
-    "d-adam": (adam, consensus, {"alpha": 0.03, "beta1": 0.8, "beta2": 0.9, "epsilon": 0.01, "batch": 2}),
+    "d-adam": (
+        adam,
+        consensus,
+        {"alpha": 0.03, "beta1": 0.8, "beta2": 0.9, "epsilon": 0.01, "batch": 2},
+    ),
     "gt-adam": (
         plain,
         adaptive_tracking,
@@ -254,12 +262,24 @@ ZOO = {
     "choco-sgd": (plain, choco, {"alpha": 0.3, **TOP_HALF, "batch": 2}),
     "beer": (plain, compressed_tracking, {"alpha": 0.2, **TOP_HALF, "batch": 2}),
     "motef": (momentum, compressed_tracking, {"alpha": 0.2, **TOP_HALF, "rho": 0.3, "batch": 2}),
-    "docom": (hybrid, compressed_tracking, {"alpha": 0.2, **TOP_HALF, "beta": 0.1, "batch": 2, "initial_batch": 5}),
+    "docom": (
+        hybrid,
+        compressed_tracking,
+        {"alpha": 0.2, **TOP_HALF, "beta": 0.1, "batch": 2, "initial_batch": 5},
+    ),
     "k-gt": (plain, local_tracking, {"alpha": 0.2, "outer": 0.8, "interval": 4, "batch": 2}),
     "led": (plain, local_diffusion, {"alpha": 0.2, "dual": 0.5, "interval": 4, "batch": 2}),
-    "proxskip": (plain, skip, {"alpha": 0.2, "dual": 0.5, "chi": 1.0, "probability": 0.3, "batch": 2}),
+    "proxskip": (
+        plain,
+        skip,
+        {"alpha": 0.2, "dual": 0.5, "chi": 1.0, "probability": 0.3, "batch": 2},
+    ),
     "proxgt": (plain, proximal_tracking, {"alpha": 0.3, "batch": 2}),
-    "deepstorm": (hybrid, proximal_tracking_without_atc, {"alpha": 0.3, "beta": 0.1, "batch": 2, "initial_batch": 5}),
+    "deepstorm": (
+        hybrid,
+        proximal_tracking_without_atc,
+        {"alpha": 0.3, "beta": 0.1, "batch": 2, "initial_batch": 5},
+    ),
     "gt-nsgdm": (momentum, normalized_tracking, {"alpha": 0.05, "rho": 0.3, "batch": 2}),
 }
 CASES = [
@@ -281,11 +301,15 @@ def naive(name, q, nodes):
     return np.array(x)
 
 
-@pytest.mark.parametrize(("name", "more"), CASES, ids=["-".join([name, *more]) for name, more in CASES])
+@pytest.mark.parametrize(
+    ("name", "more"), CASES, ids=["-".join([name, *more]) for name, more in CASES]
+)
 def test_method_equals_naive_loops(name, more):
     q, problem = {"l1": 0.0} | ZOO[name][2] | more, small_logistic(NODES, strength=STRENGTH)
     expected = naive(name, SimpleNamespace(**q), Nodes(problem, RING, seed=5))
-    assert np.ptp(expected[-1], axis=0).max() > 1e-6, "the nodes agree so well that the network was not tested"
+    assert np.ptp(expected[-1], axis=0).max() > 1e-6, (
+        "the nodes agree so well that the network was not tested"
+    )
 
     l1 = q.pop("l1")
     problem = peer.problems.composite(problem, l1=l1) if l1 else problem
@@ -302,7 +326,13 @@ def test_named_methods_are_all_here():
 
 
 def stepped(estimator, fusion):
-    return states(peer.compose(estimator, fusion), small_logistic(NODES, strength=STRENGTH), RING, 60, x0=START)
+    return states(
+        peer.compose(estimator, fusion),
+        small_logistic(NODES, strength=STRENGTH),
+        RING,
+        60,
+        x0=START,
+    )
 
 
 @pytest.mark.parametrize(
@@ -312,14 +342,19 @@ def stepped(estimator, fusion):
         (fusions.local_diffusion(alpha=0.2, dual=1.0, interval=1), fusions.exact_diffusion(0.2)),
         (fusions.quasi_global(alpha=0.2, mu=0.0), fusions.consensus(0.2, atc=True)),
         (fusions.decentlam(alpha=0.2, mu=0.0), fusions.consensus(0.2, atc=True)),
-        (fusions.choco(0.2, gamma=1.0, compressor=peer.compressors.identity()), fusions.consensus(0.2, atc=True)),
+        (
+            fusions.choco(0.2, gamma=1.0, compressor=peer.compressors.identity()),
+            fusions.consensus(0.2, atc=True),
+        ),
         (fusions.proximal_tracking(0.2, atc=True), fusions.tracking(0.2)),
     ],
     ids=lambda fusion: type(fusion).__name__,
 )
 def test_fusions_that_coincide(special, plain):
     """From the first step on, wherever nodes start; choco because s is W z at all times, z being h."""
-    for left, right in zip(*(stepped(estimators.sgd(2), each) for each in (special, plain)), strict=True):
+    for left, right in zip(
+        *(stepped(estimators.sgd(2), each) for each in (special, plain)), strict=True
+    ):
         assert_close(left.x, right.x)
 
 
@@ -328,19 +363,28 @@ def test_fusions_that_coincide(special, plain):
     [
         (estimators.momentum(rho=1.0, batch=2), estimators.sgd(2)),
         (estimators.page(probability=1.0, batch=1, large_batch=3), estimators.sgd(3)),
-        (estimators.svrg(period=2, batch=2), estimators.spider(period=2, batch=2, large_batch=None)),
+        (
+            estimators.svrg(period=2, batch=2),
+            estimators.spider(period=2, batch=2, large_batch=None),
+        ),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )
 def test_estimators_that_coincide(special, plain):
     """From the first step on; svrg and spider because with period 2 the point tau is the previous iterate."""
-    for left, right in zip(*(stepped(each, fusions.tracking(0.2)) for each in (special, plain)), strict=True):
+    for left, right in zip(
+        *(stepped(each, fusions.tracking(0.2)) for each in (special, plain)), strict=True
+    ):
         assert_close(left.x, right.x)
 
 
 @pytest.mark.parametrize(
     "fusion",
-    [fusions.local_tracking(0.2, outer=1.0, interval=1), fusions.push_pull(0.2), fusions.proximal_tracking(0.2, False)],
+    [
+        fusions.local_tracking(0.2, outer=1.0, interval=1),
+        fusions.push_pull(0.2),
+        fusions.proximal_tracking(0.2, False),
+    ],
     ids=lambda fusion: type(fusion).__name__,
 )
 def test_three_fusions_that_mix_the_tracker_before_the_correction(fusion):

@@ -19,7 +19,9 @@ FAULTY = {
     "drop": {"faults": [peer.faults.drop(0.3)]},
     "burst": {"faults": [peer.faults.burst(0.2, 0.5)]},
     "inactive": {"faults": [peer.faults.inactive(0.3)]},
-    "all": {"faults": [peer.faults.drop(0.3), peer.faults.burst(0.2, 0.5), peer.faults.inactive(0.3)]},
+    "all": {
+        "faults": [peer.faults.drop(0.3), peer.faults.burst(0.2, 0.5), peer.faults.inactive(0.3)]
+    },
 }
 RANDOM = {
     "matching": peer.topology.random_matching(8),
@@ -61,7 +63,9 @@ def test_weights_stay_doubly_stochastic_in_every_round(kind):
         assert np.array_equal(W, W.T)
         assert not ((W > 0) & (network.W == 0)).any(), "only links of the graph"
         seen.add(W.tobytes())
-    assert len(seen) > (40 if kind in ("burst", "inactive") else 90), "those two last for an iteration"
+    assert len(seen) > (40 if kind in ("burst", "inactive") else 90), (
+        "those two last for an iteration"
+    )
 
 
 @pytest.mark.parametrize("kind", RANDOM)
@@ -102,11 +106,18 @@ def test_frequencies():
     assert within(both, 2 * T, 0.49), "links fail independently"
     assert within((up[:, 0] & up[:, 1]).sum(), T * links, 0.49), "and so do rounds"
 
-    awake = np.array([now.awake for now in iterations(peer.Network(GRID, faults=[peer.faults.inactive(0.2)]), T)])
+    awake = np.array(
+        [now.awake for now in iterations(peer.Network(GRID, faults=[peer.faults.inactive(0.2)]), T)]
+    )
     assert awake[0].all(), "in iteration 0 states begin"
     assert within(awake[1:].sum(), awake[1:].size, 0.8)
 
-    down = np.array([now.memory[0] for now in iterations(peer.Network(GRID, faults=[peer.faults.burst(0.1, 0.4)]), T)])
+    down = np.array(
+        [
+            now.memory[0]
+            for now in iterations(peer.Network(GRID, faults=[peer.faults.burst(0.1, 0.4)]), T)
+        ]
+    )
     before, after = down[:-1], down[1:]
     assert within((~before & after).sum(), (~before).sum(), 0.1)
     assert within((before & ~after).sum(), before.sum(), 0.4)
@@ -114,10 +125,15 @@ def test_frequencies():
     assert 0 < down[0].sum() < links
 
     lost = np.array(
-        [now.decided(0).lost for now in iterations(peer.Network(GRID, faults=[parse("drop=0.3,one-way")]), T)]
+        [
+            now.decided(0).lost
+            for now in iterations(peer.Network(GRID, faults=[parse("drop=0.3,one-way")]), T)
+        ]
     )
     assert within(lost.sum(), lost.size, 0.3)
-    assert within((lost[..., 0] & lost[..., 1]).sum(), lost[..., 0].size, 0.09), "each direction for itself"
+    assert within((lost[..., 0] & lost[..., 1]).sum(), lost[..., 0].size, 0.09), (
+        "each direction for itself"
+    )
 
 
 def test_draws_differ_between_seeds_and_faults():
@@ -132,7 +148,9 @@ def test_draws_differ_between_seeds_and_faults():
 def test_noise_has_the_variance_of_all_messages():
     network = peer.Network(RING, faults=[peer.faults.noise(0.5)])
     weights = np.array([[0.25, 0.25, 0.0], [0.5, 0.0, 0.0]])
-    drawn = np.array([now.noise(0, weights, np.zeros((2, 50)), np.arange(2)) for now in iterations(network, 400)])
+    drawn = np.array(
+        [now.noise(0, weights, np.zeros((2, 50)), np.arange(2)) for now in iterations(network, 400)]
+    )
     scale = 0.5 * np.sqrt([0.125, 0.25])
     assert np.allclose(drawn.std(axis=(0, 2)), scale, rtol=0.03)
     assert abs(drawn.mean(axis=(0, 2)) / scale).max() < 5 / np.sqrt(drawn[:, 0].size)
@@ -161,10 +179,16 @@ def test_top_k_keeps_the_largest():
     x = np.array([[1.0, -3.0, 2.0, 3.0, 0.0]])
     sent = peer.faults.top_k(0.4).sent(source(np, 0, 0, 0, 0), x, np.arange(1))
     assert sent.tolist() == [[0, -3, 0, 3, 0]]
-    assert peer.faults.top_k(0.2).sent(source(np, 0, 0, 0, 0), x, np.arange(1)).tolist() == [[0, -3, 0, 0, 0]]
+    assert peer.faults.top_k(0.2).sent(source(np, 0, 0, 0, 0), x, np.arange(1)).tolist() == [
+        [0, -3, 0, 0, 0]
+    ]
     assert peer.Network(RING, faults=[peer.faults.top_k(0.3)]).message_bytes(10, 4) == 3 * 8
-    assert peer.Network(RING, faults=[peer.faults.top_k(1e-12)]).message_bytes(10, 4) == 8, "at least one"
-    hidden = peer.faults.top_k(0.2).sent(source(np, 0, 0, 0, 0), x + np.array([0, 0, np.nan, 0, 0]), np.arange(1))
+    assert peer.Network(RING, faults=[peer.faults.top_k(1e-12)]).message_bytes(10, 4) == 8, (
+        "at least one"
+    )
+    hidden = peer.faults.top_k(0.2).sent(
+        source(np, 0, 0, 0, 0), x + np.array([0, 0, np.nan, 0, 0]), np.arange(1)
+    )
     assert np.isnan(hidden).any()
 
 
@@ -199,7 +223,9 @@ def test_lambda_from_draws_has_an_interval():
     assert peer.Network(RING, faults=[parse("drop=0.2,one-way")]).lam_interval is not None
 
 
-@pytest.mark.parametrize("quiet", [peer.faults.noise(0.1), peer.faults.quantize(4), peer.faults.top_k(0.5)])
+@pytest.mark.parametrize(
+    "quiet", [peer.faults.noise(0.1), peer.faults.quantize(4), peer.faults.top_k(0.5)]
+)
 @pytest.mark.parametrize(
     "graph",
     [
@@ -215,7 +241,9 @@ def test_faults_that_cut_no_link_leave_lambda_as_it_is(quiet, graph):
 
 def test_lambda_of_a_faulty_sequence_is_of_its_period():
     ideal = peer.Network(peer.topology.one_peer_exponential(12))
-    rare = peer.Network(peer.topology.one_peer_exponential(12), faults=[peer.faults.drop(1e-9, one_way=True)])
+    rare = peer.Network(
+        peer.topology.one_peer_exponential(12), faults=[peer.faults.drop(1e-9, one_way=True)]
+    )
     assert rare.lam == pytest.approx(ideal.lam, rel=1e-6)
     assert rare.lam_interval is not None
 
@@ -250,7 +278,9 @@ def test_push_pull_weights():
     faulty = peer.Network(DIGRAPH, "push-pull", faults=[peer.faults.drop(0.3)])
     for now in iterations(faulty, 20):
         np.testing.assert_allclose(matrix(faulty.links, now.weights(0)[1]).sum(axis=1), 1)
-        np.testing.assert_allclose(matrix(faulty.links, now.weights(0, push=True)[1], push=True).sum(axis=0), 1)
+        np.testing.assert_allclose(
+            matrix(faulty.links, now.weights(0, push=True)[1], push=True).sum(axis=0), 1
+        )
 
 
 def test_texts():
@@ -269,7 +299,10 @@ def test_texts():
     ):
         assert str(parse(text)) == text
         assert parse(text) == parse(str(parse(text)))
-    assert {text.partition("=")[0] for text in map(str, map(parse, ["top_k=0.1", "drop=0"]))} == {"top-k", "drop"}
+    assert {text.partition("=")[0] for text in map(str, map(parse, ["top_k=0.1", "drop=0"]))} == {
+        "top-k",
+        "drop",
+    }
     assert set(FAULTS) == {"drop", "burst", "inactive", "noise", "quantize", "top-k"}
     network = peer.Network(RING, rounds=2, faults=[peer.faults.drop(0.1)])
     assert "2 rounds, drop=0.1" in repr(network)
@@ -278,24 +311,38 @@ def test_texts():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: peer.faults.drop(1), r"probability of drop = 1: must be a probability in \[0, 1\)"),
+        (
+            lambda: peer.faults.drop(1),
+            r"probability of drop = 1: must be a probability in \[0, 1\)",
+        ),
         (lambda: peer.faults.drop(-0.1), "probability of drop = -0.1"),
         (lambda: peer.faults.drop(float("nan")), "probability of drop = nan"),
         (lambda: peer.faults.drop("0.1"), "probability of drop = '0.1'"),
         (lambda: peer.faults.inactive(1.0), "probability of inactive = 1.0"),
-        (lambda: peer.faults.burst(0.1, 0), r"leave of burst = 0: must be a probability in \(0, 1\]"),
+        (
+            lambda: peer.faults.burst(0.1, 0),
+            r"leave of burst = 0: must be a probability in \(0, 1\]",
+        ),
         (lambda: peer.faults.burst(1.5, 0.5), "enter of burst = 1.5"),
         (lambda: peer.faults.noise(-1), "deviation of noise = -1"),
-        (lambda: peer.faults.quantize(1), "bits of quantize = 1: must be a whole number of 2 to 24"),
+        (
+            lambda: peer.faults.quantize(1),
+            "bits of quantize = 1: must be a whole number of 2 to 24",
+        ),
         (lambda: peer.faults.quantize(4.5), "bits of quantize = 4.5"),
         (lambda: peer.faults.top_k(0), r"fraction of top_k = 0: must lie in \(0, 1\]"),
         (lambda: parse("drip=0.1"), "unknown fault 'drip': did you mean 'drop'"),
         (lambda: parse("drop=x"), r"'x' is not a number; give drop=probability\[,one-way\]"),
         (lambda: parse("drop"), "fault = 'drop': must be drop=probability"),
         (lambda: parse("burst=0.1"), "must be burst=enter,leave"),
-        (lambda: peer.Network(RING, faults=["drop"]), r"'drop' is no fault: give faults=\[peer.faults.drop\(0.1\)\]"),
         (
-            lambda: peer.Network(peer.topology.directed_exponential(8), faults=[peer.faults.drop(0.1)]),
+            lambda: peer.Network(RING, faults=["drop"]),
+            r"'drop' is no fault: give faults=\[peer.faults.drop\(0.1\)\]",
+        ),
+        (
+            lambda: peer.Network(
+                peer.topology.directed_exponential(8), faults=[peer.faults.drop(0.1)]
+            ),
             "drop=0.1 cuts links in both directions, and W of directed-exponential is not symmetric",
         ),
         (
@@ -303,29 +350,52 @@ def test_texts():
             "quantize=4 and top-k=0.1 compress every message: give one of them",
         ),
         (
-            lambda: peer.Network(DIGRAPH, "push-pull", faults=[peer.faults.drop(0.1, one_way=True)]),
+            lambda: peer.Network(
+                DIGRAPH, "push-pull", faults=[peer.faults.drop(0.1, one_way=True)]
+            ),
             "a message of push that is lost is lost for ever",
         ),
         (lambda: peer.Network(RING, rounds=0), "rounds = 0: must be a whole number of at least 1"),
-        (lambda: peer.Network(RING, accelerate=True), "accelerate=True with rounds = 1: give two rounds or more"),
+        (
+            lambda: peer.Network(RING, accelerate=True),
+            "accelerate=True with rounds = 1: give two rounds or more",
+        ),
         (
             lambda: peer.Network(peer.topology.directed_exponential(8), rounds=2, accelerate=True),
             "accelerate=True needs symmetric weights that stay",
         ),
-        (lambda: peer.Network(nx.DiGraph([(0, 1), (1, 2)]), "push-pull"), "is not strongly connected"),
-        (lambda: peer.Network([DIGRAPH, DIGRAPH], "push-pull"), "push-pull weights of a sequence: give one graph"),
+        (
+            lambda: peer.Network(nx.DiGraph([(0, 1), (1, 2)]), "push-pull"),
+            "is not strongly connected",
+        ),
+        (
+            lambda: peer.Network([DIGRAPH, DIGRAPH], "push-pull"),
+            "push-pull weights of a sequence: give one graph",
+        ),
         (lambda: peer.topology.erdos_renyi(8, 0), "the nodes never hear of each other"),
-        (lambda: peer.topology.random_regular(8, 8), "degree = 8: must be below the number of nodes"),
+        (
+            lambda: peer.topology.random_regular(8, 8),
+            "degree = 8: must be below the number of nodes",
+        ),
         (lambda: peer.topology.random_regular(9, 3), "an odd degree needs an even number"),
-        (lambda: peer.topology.watts_strogatz(9, 3), "neighbours = 3: must be even, and below n = 9"),
-        (lambda: peer.topology.watts_strogatz(5, 100), "neighbours = 100: must be even, and below n = 5"),
+        (
+            lambda: peer.topology.watts_strogatz(9, 3),
+            "neighbours = 3: must be even, and below n = 9",
+        ),
+        (
+            lambda: peer.topology.watts_strogatz(5, 100),
+            "neighbours = 100: must be even, and below n = 5",
+        ),
         (lambda: peer.faults.drop(0.1, "yes"), "one_way of drop = 'yes': must be true or false"),
         (lambda: peer.faults.noise(True), "deviation of noise = True"),
         (lambda: peer.faults.burst(0.1, True), "leave of burst = True"),
         (lambda: peer.Network(RING, faults="drop=0.1"), "'drop=0.1' is no fault"),
         (lambda: peer.Network(RING, faults=peer.faults.drop), "is no fault: give faults="),
         (lambda: parse("quantize=4.5"), "'4.5' is not a whole number"),
-        (lambda: peer.Network(peer.topology.random_matching(8), "equal"), "unknown weight rule of a random graph"),
+        (
+            lambda: peer.Network(peer.topology.random_matching(8), "equal"),
+            "unknown weight rule of a random graph",
+        ),
     ],
 )
 def test_bad_input(build, message):
@@ -338,5 +408,8 @@ def test_faults_whose_values_are_no_fields_are_refused():
         def __init__(self, probability):
             object.__setattr__(self, "probability", probability)
 
-    with pytest.raises(ValueError, match="fault flaky has probability, which is no field: make it a frozen dataclass"):
+    with pytest.raises(
+        ValueError,
+        match="fault flaky has probability, which is no field: make it a frozen dataclass",
+    ):
         peer.Network(peer.topology.ring(4), faults=[flaky(0.1)])

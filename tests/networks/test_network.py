@@ -33,7 +33,12 @@ def matrix_by_loop(graph, rule):
     W = np.zeros((n, n))
     for i, j in graph.to_directed().edges:
         larger = max(d[i], d[j])
-        shares = {"lazy": 2 * larger, "metropolis": 1 + larger, "equal": 1 + max(d.values()), "push-pull": 1 + d[i]}
+        shares = {
+            "lazy": 2 * larger,
+            "metropolis": 1 + larger,
+            "equal": 1 + max(d.values()),
+            "push-pull": 1 + d[i],
+        }
         W[i, j] = 1 / shares[rule]
     for i in range(n):
         W[i, i] = 1 - W[i].sum()
@@ -44,7 +49,12 @@ def matrix_by_loop(graph, rule):
 
 
 def test_star_by_hand():
-    lazy = [[1 / 2, 1 / 6, 1 / 6, 1 / 6], [1 / 6, 5 / 6, 0, 0], [1 / 6, 0, 5 / 6, 0], [1 / 6, 0, 0, 5 / 6]]
+    lazy = [
+        [1 / 2, 1 / 6, 1 / 6, 1 / 6],
+        [1 / 6, 5 / 6, 0, 0],
+        [1 / 6, 0, 5 / 6, 0],
+        [1 / 6, 0, 0, 5 / 6],
+    ]
     quarter = [[1 / 4] * 4, [1 / 4, 3 / 4, 0, 0], [1 / 4, 0, 3 / 4, 0], [1 / 4, 0, 0, 3 / 4]]
     for rule, W in (("lazy", lazy), ("metropolis", quarter), ("equal", quarter)):
         assert_allclose(Network(topology.star(4), rule).W, W, atol=1e-15)
@@ -58,12 +68,20 @@ def test_path_by_hand():
 
 
 def test_the_rules_differ_where_degrees_do():
-    W = {rule: Network(nx.barbell_graph(4, 2), rule).W for rule in RULES}  # two K4 and a path of two between them
-    assert [W["lazy"][0, 1], W["lazy"][3, 4], W["lazy"][4, 5]] == pytest.approx([1 / 6, 1 / 8, 1 / 4])
-    assert [W["metropolis"][0, 1], W["metropolis"][3, 4], W["metropolis"][4, 5]] == pytest.approx([1 / 4, 1 / 5, 1 / 3])
+    W = {
+        rule: Network(nx.barbell_graph(4, 2), rule).W for rule in RULES
+    }  # two K4 and a path of two between them
+    assert [W["lazy"][0, 1], W["lazy"][3, 4], W["lazy"][4, 5]] == pytest.approx(
+        [1 / 6, 1 / 8, 1 / 4]
+    )
+    assert [W["metropolis"][0, 1], W["metropolis"][3, 4], W["metropolis"][4, 5]] == pytest.approx(
+        [1 / 4, 1 / 5, 1 / 3]
+    )
     assert [W["equal"][0, 1], W["equal"][3, 4], W["equal"][4, 5]] == pytest.approx([1 / 5] * 3)
     pushed = Network(nx.barbell_graph(4, 2), "push-pull").pushed.toarray()
-    assert [W["push-pull"][0, 1], W["push-pull"][3, 4], W["push-pull"][4, 3]] == pytest.approx([1 / 4, 1 / 5, 1 / 3])
+    assert [W["push-pull"][0, 1], W["push-pull"][3, 4], W["push-pull"][4, 3]] == pytest.approx(
+        [1 / 4, 1 / 5, 1 / 3]
+    )
     assert_allclose(pushed, W["push-pull"].T, atol=1e-15)  # on an undirected graph
     for rule in RULES:
         assert_allclose(W[rule], matrix_by_loop(nx.barbell_graph(4, 2), rule), atol=1e-15)
@@ -109,7 +127,10 @@ def test_self_loops_and_parallel_edges_are_ignored():
 
 def test_edge_weights_are_not_used_and_a_warning_says_so():
     W = np.array([[0.5, 0.3, 0.2], [0.3, 0.7, 0], [0.2, 0, 0.8]])
-    plain, some = nx.from_numpy_array(np.array(W > 0) ^ np.eye(3, dtype=bool)), nx.MultiGraph([(0, 1), (0, 2)])
+    plain, some = (
+        nx.from_numpy_array(np.array(W > 0) ^ np.eye(3, dtype=bool)),
+        nx.MultiGraph([(0, 1), (0, 2)]),
+    )
     some.add_edge(0, 2, weight=7.0)
     for graph in (nx.from_numpy_array(W), some, [plain, nx.from_numpy_array(W)]):
         with pytest.warns(UserWarning, match=r"edge weights .* not used.*peer\.Network\(W\)"):
@@ -126,7 +147,14 @@ def test_numbers_keep_their_place_and_other_labels_their_order():
 def test_a_given_matrix_is_copied_and_may_come_in_many_forms():
     W = Network(nx.path_graph(4)).W.copy()
     original = W.copy()
-    forms = [W, W.tolist(), tuple(map(tuple, W)), sparse.csr_matrix(W), sparse.coo_array(W), sparse.csc_array(W)]
+    forms = [
+        W,
+        W.tolist(),
+        tuple(map(tuple, W)),
+        sparse.csr_matrix(W),
+        sparse.coo_array(W),
+        sparse.csc_array(W),
+    ]
     networks = [Network(form) for form in forms]
     W[:] = 0
     for form in forms[3:]:
@@ -199,7 +227,9 @@ def test_equal_weights_on_any_balanced_digraph(graph):
     assert network.rule == "equal"
     assert_assumption_3(network)
     assert_array_equal(network.degree, [graph.out_degree[i] for i in range(len(graph))])
-    assert network.neighbours == tuple(tuple(sorted(graph.predecessors(i))) for i in range(len(graph)))
+    assert network.neighbours == tuple(
+        tuple(sorted(graph.predecessors(i))) for i in range(len(graph))
+    )
 
 
 @given(st.integers(1, 9), st.data())
@@ -348,8 +378,14 @@ def test_nothing_can_be_changed():
 
 
 def test_repr():
-    assert repr(Network(topology.exponential(20))) == "Network(exponential, n=20, lazy weights, lam=0.750)"
-    assert str(Network(nx.path_graph(3), "metropolis")) == "Network(graph, n=3, metropolis weights, lam=0.667)"
+    assert (
+        repr(Network(topology.exponential(20)))
+        == "Network(exponential, n=20, lazy weights, lam=0.750)"
+    )
+    assert (
+        str(Network(nx.path_graph(3), "metropolis"))
+        == "Network(graph, n=3, metropolis weights, lam=0.667)"
+    )
     assert repr(Network([HALF, HALF])) == "Network(matrix, n=2, period=2, given weights, lam=0.000)"
 
 
@@ -360,7 +396,11 @@ def unbalanced():
     return nx.DiGraph([(0, 1), (1, 2), (2, 0), (0, 2)], name="lopsided")
 
 
-LAM_1 = [[0, 1, 0], [0.5, 0, 0.5], [0.5, 0, 0.5]]  # primitive, yet it carries node 1's value to node 0 undiminished
+LAM_1 = [
+    [0, 1, 0],
+    [0.5, 0, 0.5],
+    [0.5, 0, 0.5],
+]  # primitive, yet it carries node 1's value to node 0 undiminished
 
 
 @pytest.mark.parametrize(
@@ -426,7 +466,9 @@ def test_the_refused_primitive_matrix_is_primitive_with_lam_1():
 
 
 def test_smallest_eigenvalue_needs_symmetry():
-    with pytest.raises(ValueError, match="needs symmetric weights, and those of directed-exponential are not"):
+    with pytest.raises(
+        ValueError, match="needs symmetric weights, and those of directed-exponential are not"
+    ):
         _ = Network(topology.directed_exponential(8)).smallest_eigenvalue
 
 
@@ -436,5 +478,8 @@ def test_a_spectrum_that_does_not_fit_into_memory_is_refused(monkeypatch):
     assert 0 < 1 - long.lam < 1e-6
     again = Network(topology.ring(20_000))
     monkeypatch.setattr("peerdescent.errors.memory", lambda: 1e6)
-    with pytest.raises(ValueError, match=r"the spectrum of W with 40,000 rows would take about .* GiB, and there are"):
+    with pytest.raises(
+        ValueError,
+        match=r"the spectrum of W with 40,000 rows would take about .* GiB, and there are",
+    ):
         again.lam  # noqa: B018

@@ -48,7 +48,9 @@ def test_random_graphs_have_their_name_and_connect_all_in_time(name, n):
     assert (graph.n, graph.name) == (n, name)
     union = nx.empty_graph(n)
     for t in range(200):
-        union.add_edges_from(ends[np.asarray(graph.joined(source(np, 0, t, GRAPH, 0), ends))].tolist())
+        union.add_edges_from(
+            ends[np.asarray(graph.joined(source(np, 0, t, GRAPH, 0), ends))].tolist()
+        )
     assert nx.is_connected(union)
 
 
@@ -84,7 +86,9 @@ def test_the_papers_exponential_graphs():
     assert set(dict(topology.directed_exponential(20).in_degree).values()) == {5}
 
 
-@pytest.mark.parametrize(("n", "rows"), [(1, 1), (2, 1), (4, 2), (6, 2), (7, 1), (12, 3), (16, 4), (20, 4), (36, 6)])
+@pytest.mark.parametrize(
+    ("n", "rows"), [(1, 1), (2, 1), (4, 2), (6, 2), (7, 1), (12, 3), (16, 4), (20, 4), (36, 6)]
+)
 def test_lattices_are_as_square_as_can_be(n, rows):
     columns = n // rows
     assert topology.grid(n).number_of_edges() == rows * (columns - 1) + columns * (rows - 1)
@@ -115,7 +119,10 @@ def test_erdos_renyi_has_the_asked_density_and_redraws_until_connected():
     edges = [topology.erdos_renyi(60, seed=seed).number_of_edges() for seed in range(20)]
     assert np.mean(edges) == pytest.approx(math.log(60) * 59, rel=0.05)
     # At the connectivity threshold about two draws in three fail, so ten successes in a row come from redrawing.
-    assert all(nx.is_connected(topology.erdos_renyi(40, math.log(40) / 40, seed=seed)) for seed in range(10))
+    assert all(
+        nx.is_connected(topology.erdos_renyi(40, math.log(40) / 40, seed=seed))
+        for seed in range(10)
+    )
 
 
 def test_watts_strogatz_is_a_ring_some_of_whose_edges_lead_elsewhere():
@@ -131,7 +138,8 @@ def test_watts_strogatz_is_a_ring_some_of_whose_edges_lead_elsewhere():
 
 def test_build_passes_options_and_accepts_numpy_integers():
     assert nx.utils.graphs_equal(
-        build("erdos-renyi", 12, probability=0.5, seed=3), topology.erdos_renyi(12, probability=0.5, seed=3)
+        build("erdos-renyi", 12, probability=0.5, seed=3),
+        topology.erdos_renyi(12, probability=0.5, seed=3),
     )
     assert len(build("ring", np.int64(5))) == 5
 
@@ -165,7 +173,10 @@ def test_the_papers_four_networks(graph, rule, hops, own, other, lam):
 
 
 def test_the_papers_rounded_lambdas():
-    lams = [Network(topology.build(name, 20)).lam for name in ("ring", "exponential", "directed-exponential")]
+    lams = [
+        Network(topology.build(name, 20)).lam
+        for name in ("ring", "exponential", "directed-exponential")
+    ]
     assert [round(lam, 3) for lam in lams] == [0.976, 0.75, 0.667]
 
 
@@ -215,12 +226,18 @@ def test_no_number_of_nodes(name, n):
         (lambda: build("directed_exponential", 5), "did you mean 'directed-exponential'"),
         (lambda: build("ring", 5, seed=1), "ring has no option 'seed': it takes none"),
         (lambda: build("erdos-renyi", 5, sed=1), "no option 'sed': it takes probability and seed"),
-        (lambda: build("random-matching", 5, degree=1), "random-matching has no option 'degree': it takes none"),
+        (
+            lambda: build("random-matching", 5, degree=1),
+            "random-matching has no option 'degree': it takes none",
+        ),
         (lambda: topology.watts_strogatz(9, 3), "neighbours = 3: must be even"),
         (lambda: topology.watts_strogatz(9, 4, 2), r"probability=2 is not in \[0, 1\]"),
         (lambda: topology.erdos_renyi(5, 1.5), r"probability=1.5 is not in \[0, 1\]"),
         (lambda: topology.erdos_renyi(5, float("nan")), "probability=nan is not in"),
-        (lambda: topology.erdos_renyi(5, 0, seed=0), "no connected graph of 5 nodes in 1000 tries: raise it above"),
+        (
+            lambda: topology.erdos_renyi(5, 0, seed=0),
+            "no connected graph of 5 nodes in 1000 tries: raise it above",
+        ),
     ],
 )
 def test_errors_say_what_to_do(call, message):

@@ -92,7 +92,9 @@ def by_lists(w, a):
 
 def set_weight(value):
     global WEIGHT, SPARSE
-    WEIGHT = AROUND["weight"] = by_attribute.weight = package.inner.weight = store.weight = LARGE[2500] = value
+    WEIGHT = AROUND["weight"] = by_attribute.weight = package.inner.weight = store.weight = LARGE[
+        2500
+    ] = value
     SPARSE = sparse.BCOO.fromdense(value * jnp.eye(3))
     CONTEXT.set(value)
     LISTS[:] = [[0, 1], 2] if value < 1 else [[0], 1, 2]
@@ -133,12 +135,31 @@ def of(oracle):
     )
 
 
-LOSSES = [by_global, decorated(fitted), by_attribute, by_inner_module, by_import, by_context, by_sparse, by_lists]
+LOSSES = [
+    by_global,
+    decorated(fitted),
+    by_attribute,
+    by_inner_module,
+    by_import,
+    by_context,
+    by_sparse,
+    by_lists,
+]
 LOSSES += [by_store, by_window, by_objects]
-NAMES = ["a global", "a wrapper", "an attribute", "a module", "an import", "a context", "a sparse array", "lists"]
+NAMES = [
+    "a global",
+    "a wrapper",
+    "an attribute",
+    "a module",
+    "an import",
+    "a context",
+    "a sparse array",
+    "lists",
+]
 NAMES += ["an attribute of another function", "a deque", "an object array"]
 MADE = {
-    name: functools.partial(peer.problems.loss, one, np.zeros(3), ROWS) for name, one in zip(NAMES, LOSSES, strict=True)
+    name: functools.partial(peer.problems.loss, one, np.zeros(3), ROWS)
+    for name, one in zip(NAMES, LOSSES, strict=True)
 }
 FULLY = some(NAMES, 20, "Own")
 MADE |= {kind.__name__: functools.partial(of, kind()) for kind in (Own, Plain)}
@@ -151,7 +172,13 @@ def seen(problem, name):
     ran = peer.run(peer.methods.dsgd(alpha=0.01), problem, RING, steps=3, record=1, progress=False)
     grads = problem.stochastic_grads(np.ones(3), batch=2)
     least = peer.problems.optimum(problem, starts=1).value
-    return [problem.loss(np.ones(3)), *problem.grad(np.ones(3)), *grads.ravel(), *ran.x.ravel(), least]
+    return [
+        problem.loss(np.ones(3)),
+        *problem.grad(np.ones(3)),
+        *grads.ravel(),
+        *ran.x.ravel(),
+        least,
+    ]
 
 
 @pytest.mark.parametrize("kind", [Own, Plain])
@@ -187,7 +214,9 @@ def test_an_unchanged_oracle_shares_its_programs():
 def test_callbacks_are_known_by_what_they_do():
     def problem(k):
         def least(w, a):
-            return jnp.mean((a @ w) ** 2) + jax.pure_callback(lambda: np.float64(k), jax.ShapeDtypeStruct((), float))
+            return jnp.mean((a @ w) ** 2) + jax.pure_callback(
+                lambda: np.float64(k), jax.ShapeDtypeStruct((), float)
+            )
 
         return peer.problems.loss(least, np.zeros(3), ROWS)
 

@@ -24,11 +24,17 @@ def read(w, batch):
 
 def made():
     rng = np.random.default_rng(0)
-    return peer.problems.loss(read, np.zeros(3), (rng.normal(size=(6, 5, 3)), rng.normal(size=(6, 5))))
+    return peer.problems.loss(
+        read, np.zeros(3), (rng.normal(size=(6, 5, 3)), rng.normal(size=(6, 5)))
+    )
 
 
 def loss(problem, **more):
-    return peer.run(peer.methods.dsgd(alpha=0.01), problem, RING, steps=20, record=1, **more).table["loss"].iloc[-1]
+    return (
+        peer.run(peer.methods.dsgd(alpha=0.01), problem, RING, steps=20, record=1, **more)
+        .table["loss"]
+        .iloc[-1]
+    )
 
 
 @pytest.mark.parametrize("new", [True, False], ids=["a new problem", "the same problem"])
@@ -78,7 +84,9 @@ class Counted(NamedTuple):
 def test_what_depends_on_a_number_in_the_state_is_in_the_definition():
     def decaying(power):
         def step(s, net):
-            return Counted(net.mix(s.x - (0.5 / s.k**power) * net.grad(s.x, net.sample(2))), s.k + 1)
+            return Counted(
+                net.mix(s.x - (0.5 / s.k**power) * net.grad(s.x, net.sample(2))), s.k + 1
+            )
 
         return peer.Method(lambda x, net: Counted(x, 1.0), step, "decaying")
 

@@ -47,7 +47,16 @@ def drawn(seed):
     return lambda w, batch: squared(w + 0.1 * jax.random.normal(key, w.shape), batch)
 
 
-FUNCTIONS = [drawn(0), drawn(1), squared, absolute, around([0.0, 0, 1]), around([0.0, 0, 2]), scaled(2.0), scaled(3.0)]
+FUNCTIONS = [
+    drawn(0),
+    drawn(1),
+    squared,
+    absolute,
+    around([0.0, 0, 1]),
+    around([0.0, 0, 2]),
+    scaled(2.0),
+    scaled(3.0),
+]
 FUNCTIONS += [jax.jit(around(np.arange(3.0))), jax.jit(around(np.arange(3.0) + 1)), halved]
 
 
@@ -68,7 +77,10 @@ def test_equal_problems_have_equal_definitions(name):
 
 def test_oracles_of_this_package_differ_by_their_fields():
     data = peer.datasets.synthetic(12, 3).partition(6)
-    found = {digest(peer.problems.logistic(data, regulariser=r).definition) for r in ("nonconvex", "l2", "none")}
+    found = {
+        digest(peer.problems.logistic(data, regulariser=r).definition)
+        for r in ("nonconvex", "l2", "none")
+    }
     assert len(found) == 3
 
 
@@ -87,7 +99,10 @@ def test_an_oracle_of_ones_own_is_traced():
         def exact(self, x, data):
             return ((x - self.shift) ** 2).sum() / 2, x - self.shift
 
-    found = [digest(replace(problem(squared), oracle=Shifted(shift)).definition) for shift in (1.0, 1.0, 2.0)]
+    found = [
+        digest(replace(problem(squared), oracle=Shifted(shift)).definition)
+        for shift in (1.0, 1.0, 2.0)
+    ]
     assert found[0] == found[1] != found[2]
 
 
@@ -99,7 +114,8 @@ def test_what_cannot_be_traced_is_never_taken_for_another():
             return super().grad(x, sample, data) if float(jnp.sum(x)) < 100 else 0 * x
 
     first, second = (
-        replace(own, oracle=Picky(own.oracle.value_and_grad)) for own in (problem(squared), problem(squared))
+        replace(own, oracle=Picky(own.oracle.value_and_grad))
+        for own in (problem(squared), problem(squared))
     )
     assert digest(first.definition) == digest(first.definition) != digest(second.definition)
 

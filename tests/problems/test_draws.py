@@ -62,7 +62,9 @@ PART = "draw returns is drawn from another key than the given one, .*: draw from
 
 
 def calls(name):
-    return f"draw calls {name}: .* draw from the key that `draw` gets, .* make what is fixed outside"
+    return (
+        f"draw calls {name}: .* draw from the key that `draw` gets, .* make what is fixed outside"
+    )
 
 
 SEEDED, GLOBAL = calls("numpy.random.default_rng"), calls("numpy.random.normal")
@@ -93,7 +95,9 @@ def looped(key, noise):
 
 
 def branched(key, noise):
-    return jax.lax.cond(jax.random.bernoulli(key), lambda: normal(key) + noise(), lambda: normal(key))
+    return jax.lax.cond(
+        jax.random.bernoulli(key), lambda: normal(key) + noise(), lambda: normal(key)
+    )
 
 
 def listed(rows):
@@ -121,15 +125,27 @@ def listed(rows):
         (lambda key, batch: np.random.default_rng(0).normal(size=3), SEEDED),
         (lambda key, batch: (normal(key), np.random.default_rng(0).normal(size=3)), SEEDED),
         (lambda key, batch: row(key) + default_rng(0).normal(size=3), SEEDED),
-        (lambda key, batch: normal(key) + np.random.RandomState(0).normal(), calls("numpy.random.RandomState")),
+        (
+            lambda key, batch: normal(key) + np.random.RandomState(0).normal(),
+            calls("numpy.random.RandomState"),
+        ),
         (
             lambda key, batch: normal(key) + np.random.Generator(np.random.PCG64(0)).normal(),
             calls("numpy.random.PCG64"),
         ),
-        (lambda key, batch: normal(key) + norm.rvs(random_state=0), calls("numpy.random.RandomState")),
+        (
+            lambda key, batch: normal(key) + norm.rvs(random_state=0),
+            calls("numpy.random.RandomState"),
+        ),
         (lambda key, batch: (normal(key), normal(jax.random.key(0))), PART),
         (lambda key, batch: (normal(key), jax.jit(normal)(OTHER_KEY) + 1), PART),
-        (lambda key, batch: (normal(key), jnp.asarray(FIXED)[jax.random.permutation(jax.random.key(0), 3)]), PART),
+        (
+            lambda key, batch: (
+                normal(key),
+                jnp.asarray(FIXED)[jax.random.permutation(jax.random.key(0), 3)],
+            ),
+            PART,
+        ),
     ],
 )
 @pytest.mark.parametrize("kind", [Noisy, CompiledNoisy])
@@ -143,11 +159,21 @@ def test_a_frozen_sample_is_refused(noise, message, kind):
 def test_samples_by_the_key_are_not(kind):
     problem(listed(lambda: np.ones((50, 3))), kind)
     for other in (
-        lambda key, batch: (normal(key), 1, jnp.ones(3), jnp.arange(3), np.array([0.5, 0.25, 0.25])),
+        lambda key, batch: (
+            normal(key),
+            1,
+            jnp.ones(3),
+            jnp.arange(3),
+            np.array([0.5, 0.25, 0.25]),
+        ),
         lambda key, batch: (normal(key) @ FIXED, FIXED),
         lambda key, batch: normal(key) * isinstance(GENERATOR, np.random.Generator),
-        lambda key, batch: normal(jax.random.fold_in(jax.random.key(0), jax.random.randint(key, (), 0, 9))),
-        lambda key, batch: jax.random.poisson(key, 3.0, (3,)) + jax.random.gamma(key, 2.0) * normal(key),
+        lambda key, batch: normal(
+            jax.random.fold_in(jax.random.key(0), jax.random.randint(key, (), 0, 9))
+        ),
+        lambda key, batch: (
+            jax.random.poisson(key, 3.0, (3,)) + jax.random.gamma(key, 2.0) * normal(key)
+        ),
     ):
         problem(other, kind)
     noisy = problem(lambda key, batch: jax.random.normal(key, (batch, 3)).mean(axis=0), kind)
@@ -171,9 +197,13 @@ class CompiledGradient(NoisyGradient):
 
 @pytest.mark.parametrize("kind", [NoisyGradient, CompiledGradient])
 def test_frozen_noise_of_a_gradient_is_refused(kind):
-    with pytest.raises(ValueError, match=rf"{kind.__name__}\.grad does not do the same twice: .* that `draw` gets"):
+    with pytest.raises(
+        ValueError, match=rf"{kind.__name__}\.grad does not do the same twice: .* that `draw` gets"
+    ):
         problem(lambda sample, batch: sample + GENERATOR.normal(size=3), kind)
-    with pytest.raises(ValueError, match=rf"{kind.__name__}\.grad calls numpy.random.default_rng: .* fixed outside"):
+    with pytest.raises(
+        ValueError, match=rf"{kind.__name__}\.grad calls numpy.random.default_rng: .* fixed outside"
+    ):
         problem(lambda sample, batch: sample + default_rng(0).normal(size=3), kind)
     problem(lambda sample, batch: sample @ FIXED, kind)
 
@@ -197,7 +227,9 @@ def test_values_that_changed_around_a_compiled_function_are_no_noise():
 
 def test_random_numbers_elsewhere_are_left_alone():
     """Another thread may draw meanwhile, and afterwards NumPy and Python are as before."""
-    before = {module: dict(vars(module)) for module in (np.random, random)} | {"here": dict(globals())}
+    before = {module: dict(vars(module)) for module in (np.random, random)} | {
+        "here": dict(globals())
+    }
 
     def noise(key, batch):
         thread = threading.Thread(target=lambda: (np.random.default_rng(0), random.random()))
@@ -208,18 +240,27 @@ def test_random_numbers_elsewhere_are_left_alone():
     problem(noise)
     with pytest.raises(ValueError, match=SEEDED):
         problem(lambda key, batch: default_rng(0).normal(size=3))
-    assert before == {module: dict(vars(module)) for module in (np.random, random)} | {"here": dict(globals())}
+    assert before == {module: dict(vars(module)) for module in (np.random, random)} | {
+        "here": dict(globals())
+    }
 
 
 def test_an_oracle_of_functions_is_checked_too():
     noisy = problem(lambda key, batch: jax.random.normal(key, (3,)))
     functions = {name: getattr(noisy.oracle, name) for name in ("grad", "exact", "finite")}
     with pytest.raises(ValueError, match=TWICE):
-        replace(noisy, oracle=SimpleNamespace(draw=lambda key, data, batch: GENERATOR.normal(size=3), **functions))
+        replace(
+            noisy,
+            oracle=SimpleNamespace(
+                draw=lambda key, data, batch: GENERATOR.normal(size=3), **functions
+            ),
+        )
 
 
 def test_gradients_without_noise_draw_nothing():
-    found = peer.run(peer.methods.gt_dsgd(0.3), problem(lambda key, batch: None), RING, steps=200, record=2)
+    found = peer.run(
+        peer.methods.gt_dsgd(0.3), problem(lambda key, batch: None), RING, steps=200, record=2
+    )
     assert_close(found.x, np.broadcast_to([7.5, 8.5, 9.5], (6, 3)), 1e-5)
 
 

@@ -16,7 +16,9 @@ from peerdescent.runs.output import moves
 from small import assert_close, some
 
 NODES = 3
-pytestmark = pytest.mark.filterwarnings("ignore:nodes 0 and 1 begin with the same rows")  # as they do in some tests
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:nodes 0 and 1 begin with the same rows"
+)  # as they do in some tests
 RING = peer.Network(peer.topology.ring(NODES))
 METHOD = peer.methods.gt_hsgd(alpha=0.1, beta=0.2, batch=2, initial_batch=5)
 STEPS = 150
@@ -49,7 +51,9 @@ def problem(*given, function=squared):
 
 
 def run(own, steps=STEPS, **options):
-    return peer.run(METHOD, own, RING, **{"steps": steps, "record": [0, 7, steps], "precision": 64, **options})
+    return peer.run(
+        METHOD, own, RING, **{"steps": steps, "record": [0, 7, steps], "precision": 64, **options}
+    )
 
 
 def test_a_run_takes_the_rows_in_their_order_and_both_gradients_on_the_same():
@@ -59,19 +63,29 @@ def test_a_run_takes_the_rows_in_their_order_and_both_gradients_on_the_same():
     def gradients(x, t):
         some = slice(0, 5) if t == 0 else slice(5 + 2 * (t - 1), 5 + 2 * t)
         return np.stack(
-            [(a[some] @ own - b[some]) @ a[some] / len(a[some]) for own, (a, b) in zip(x, held, strict=True)]
+            [
+                (a[some] @ own - b[some]) @ a[some] / len(a[some])
+                for own, (a, b) in zip(x, held, strict=True)
+            ]
         )
 
     W, x, y, v = RING.W, [np.zeros((NODES, 2))], np.zeros((NODES, 2)), np.zeros((NODES, 2))
     for t in range(STEPS):
-        before, v = v, gradients(x[t], t) if t == 0 else gradients(x[t], t) + 0.8 * (v - gradients(x[t - 1], t))
+        before, v = (
+            v,
+            gradients(x[t], t)
+            if t == 0
+            else gradients(x[t], t) + 0.8 * (v - gradients(x[t - 1], t)),
+        )
         y = W @ (y + v - before)
         x.append(W @ (x[t] - 0.1 * y))
     assert_close(run(problem(), 8, engine="debug").x, x[8])
     for steps in (8, STEPS):
         trace = run(problem(), steps)
         assert_close(trace.x, x[steps])
-        away = TEST["a"][:30] @ trace.x_mean - TEST["b"][:30]  # 30 of 31 rows are shared by three nodes
+        away = (
+            TEST["a"][:30] @ trace.x_mean - TEST["b"][:30]
+        )  # 30 of 31 rows are shared by three nodes
         assert trace.table["loss"].iloc[-1] == pytest.approx(np.mean(away**2) / 2, rel=1e-12)
     assert trace.table["epoch"].isna().all()
 
@@ -81,7 +95,9 @@ def test_every_run_begins_at_the_first_row_and_a_single_iterator_has_one_run():
     assert np.array_equal(run(own).x, run(own).x)
     single = problem(*(items(node) for node in range(NODES)))
     assert np.array_equal(run(single).x, run(own).x)
-    with pytest.raises(ValueError, match=r"iterator of node 0 has been read already, .*: give a function"):
+    with pytest.raises(
+        ValueError, match=r"iterator of node 0 has been read already, .*: give a function"
+    ):
         run(single)
     lists = problem(*(list(items(node, 200)) for node in range(NODES)))
     assert np.array_equal(run(lists).x, run(own).x)
@@ -93,9 +109,14 @@ def test_a_function_that_returns_an_iterator_that_was_read_is_refused():
     own = problem(*(lambda one=one: one for one in given))
     first = run(own, 8)
     for options in ({}, {"resume": first}):
-        with pytest.raises(ValueError, match=r"node 0 (has changed|is read by another run): .*returns a new iterator"):
+        with pytest.raises(
+            ValueError,
+            match=r"node 0 (has changed|is read by another run): .*returns a new iterator",
+        ):
             run(own, 9, **options)
-    ended = problem(*[lambda one=one: one for one in [items(node, 3) for node in range(NODES)]]).streams[0]
+    ended = problem(
+        *[lambda one=one: one for one in [items(node, 3) for node in range(NODES)]]
+    ).streams[0]
     assert len(list(ended.begin())) == 3
     with pytest.raises(ValueError, match="the iterator of node 0 has no items"):
         ended.begin()
@@ -110,9 +131,13 @@ def test_an_iterator_that_another_run_is_reading_is_refused():
         next(held[0])
 
     held.append(executing())
-    source = problem(lambda: held[0], *(partial(items, node) for node in range(1, NODES))).streams[0]
+    source = problem(lambda: held[0], *(partial(items, node) for node in range(1, NODES))).streams[
+        0
+    ]
     source.begin()
-    with pytest.raises(ValueError, match="the iterator of node 0 is read by another run: give a function"):
+    with pytest.raises(
+        ValueError, match="the iterator of node 0 is read by another run: give a function"
+    ):
         source.begin()
 
 
@@ -121,7 +146,9 @@ def test_a_resumed_run_goes_on_where_it_was(tmp_path):
     for before in (7, 80):  # in the first chunk that is read, and beyond it
         folder = run(problem(), before).save(tmp_path / str(before))
         assert np.array_equal(run(problem(), resume=folder).x, whole.x)
-        with pytest.raises(ValueError, match=r"node 0 has a single iterator, .*: to resume, give a function"):
+        with pytest.raises(
+            ValueError, match=r"node 0 has a single iterator, .*: to resume, give a function"
+        ):
             run(problem(*(items(node) for node in range(NODES))), resume=folder)
         others = problem(*(partial(items, node + 5) for node in range(NODES)))
         with pytest.raises(ValueError, match="cannot resume: first samples is"):
@@ -134,7 +161,9 @@ def test_the_end_of_an_iterator_ends_the_run_with_a_record_of_where_it_is(engine
     short = problem(partial(items, 0, 110), partial(items, 1, 100), partial(items, 2, 120))
     done = run(short, 98, record=[0, 50, 98], engine=engine)
     assert done.status.value == "done", "reading ahead does not fail a run that needs no more"
-    for grid in some([[0, 50, 98, 150], [0, 50, 150], [0, 97, 150], [0, 150]], 4 if engine == "debug" else 1):
+    for grid in some(
+        [[0, 50, 98, 150], [0, 50, 150], [0, 97, 150], [0, 150]], 4 if engine == "debug" else 1
+    ):
         trace = run(short, record=grid, engine=engine)
         assert trace.status.value == "interrupted"
         assert trace.message == (
@@ -167,7 +196,10 @@ def test_a_stream_that_ends_before_the_first_step_leaves_x_0():
 
 
 def test_a_stream_that_ends_far_away_has_diverged():
-    method, short = peer.methods.dsgd(alpha=100.0), problem(*(partial(items, node, 20) for node in range(NODES)))
+    method, short = (
+        peer.methods.dsgd(alpha=100.0),
+        problem(*(partial(items, node, 20) for node in range(NODES))),
+    )
     assert peer.run(method, short, RING, steps=10**4, record=1).status.value == "diverged"
 
 
@@ -180,7 +212,9 @@ def test_x_tilde_of_a_stream_is_uniform_wherever_it_ends():
         last = [max(move for move in one if move[0] <= e) for one in drawn]
         share = np.bincount([step for step, _ in last], minlength=e + 1) / count
         assert abs(share - 1 / (e + 1)).max() < 4.5 * (1 / (e + 1) / count) ** 0.5
-    nodes = np.bincount([one[-1][1] for one in drawn if len(one) > 1]) / sum(len(one) > 1 for one in drawn)
+    nodes = np.bincount([one[-1][1] for one in drawn if len(one) > 1]) / sum(
+        len(one) > 1 for one in drawn
+    )
     assert abs(nodes - 1 / 3).max() < 0.04
 
 
@@ -209,7 +243,12 @@ def test_rows_are_read_ahead():
     def was_read(x_mean, x, problem):
         return bool(x.any()) and ahead.wait(60)
 
-    trace = run(problem(*(partial(watched, node) for node in range(NODES))), 64, metrics=[was_read], record=[0, 7, 64])
+    trace = run(
+        problem(*(partial(watched, node) for node in range(NODES))),
+        64,
+        metrics=[was_read],
+        record=[0, 7, 64],
+    )
     assert trace.table["was_read"].tolist() == [0, 1, 1]
 
 
@@ -249,7 +288,10 @@ def test_definitions_are_those_of_the_loss():
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        ("d-get", "d-get draws samples in some iterations only, .*: use a method that draws in every iteration"),
+        (
+            "d-get",
+            "d-get draws samples in some iterations only, .*: use a method that draws in every iteration",
+        ),
         ("gt-sarah", "gt-sarah takes exact local gradients, and squared has none"),
     ],
 )
@@ -260,13 +302,19 @@ def test_methods_that_cannot_be_fed_are_refused(method, message):
 
 def test_other_engines_sweeps_and_samples_outside_of_runs_are_refused():
     own = problem()
-    with pytest.raises(ValueError, match="come from iterators in this process, which engine sharded does not read"):
+    with pytest.raises(
+        ValueError, match="come from iterators in this process, which engine sharded does not read"
+    ):
         run(own, engine="sharded")
-    with pytest.raises(ValueError, match="come from iterators in this process, which a sweep does not read"):
+    with pytest.raises(
+        ValueError, match="come from iterators in this process, which a sweep does not read"
+    ):
         peer.sweep("gt-hsgd", {"alpha": [0.1]}, own, RING, steps=10)
     with pytest.raises(ValueError, match=r"has the same rows for every seed, .*: give one seed"):
         run(own, seed=[0, 1])
-    with pytest.raises(ValueError, match="samples come from iterators, and can only be read in a run"):
+    with pytest.raises(
+        ValueError, match="samples come from iterators, and can only be read in a run"
+    ):
         own.stochastic_grads(np.zeros(2))
     with pytest.raises(ValueError, match="has no epochs, since its samples never end: give steps"):
         peer.run(METHOD, own, RING, epochs=1)
@@ -281,15 +329,24 @@ def changed(node, **other):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: problem(1, 2, 3), "node 0 has a int: give an iterable, or a function that returns one"),
+        (
+            lambda: problem(1, 2, 3),
+            "node 0 has a int: give an iterable, or a function that returns one",
+        ),
         (lambda: problem([], [], []), "the iterator of node 0 has no items"),
-        (lambda: problem([1.0], [1.0], [1.0]), r"first item of node 0 has arrays of shapes \[\(\)\]"),
+        (
+            lambda: problem([1.0], [1.0], [1.0]),
+            r"first item of node 0 has arrays of shapes \[\(\)\]",
+        ),
         (lambda: problem(["a"], ["a"], ["a"]), "first item of node 0 has arrays .*: give numbers"),
         (
             lambda: problem([np.zeros((2, 3))], [np.zeros((2, 4))], [np.zeros((2, 3))]),
             r"^the first item of node 1 has rows of shape \(4,\), and \(3,\) in the first item of node 0: all rows",
         ),
-        (lambda: problem([{"a": np.zeros((2, 3)), "b": np.zeros(3)}]), "the same number of rows first in every array"),
+        (
+            lambda: problem([{"a": np.zeros((2, 3)), "b": np.zeros(3)}]),
+            "the same number of rows first in every array",
+        ),
         (
             lambda: problem([np.zeros((2, 3))]),
             r"test has rows of shapes {'a': \(2,\), 'b': \(\)}, and the first item of node 0 of \(3,\): all rows must",
@@ -298,10 +355,19 @@ def changed(node, **other):
             lambda: problem(*[items(0)] * 3),
             "nodes 0 and 1 have the same generator, and would take each other's rows: give each an iterator of its own",
         ),
-        (lambda: problem(items(0), *[partial(iter, items(1))] * 2), "nodes 1 and 2 have the same generator"),
+        (
+            lambda: problem(items(0), *[partial(iter, items(1))] * 2),
+            "nodes 1 and 2 have the same generator",
+        ),
         (lambda: problem(*[partial(items, 0)] * 40), "test has 31 rows for 40 nodes"),
-        (lambda: problem(function=lambda w, batch: jnp.sum(w) + len(batch["a"])), r"the loss of \d+ rows is"),
-        (lambda: peer.problems.stream(squared, np.zeros(2), items(0), TEST), "iterators is a generator: give a list"),
+        (
+            lambda: problem(function=lambda w, batch: jnp.sum(w) + len(batch["a"])),
+            r"the loss of \d+ rows is",
+        ),
+        (
+            lambda: peer.problems.stream(squared, np.zeros(2), items(0), TEST),
+            "iterators is a generator: give a list",
+        ),
         (
             lambda: run(problem(*[partial(changed, 0, b=np.zeros((1, 1)))] * 3)),
             r"^'b' of item 2 of node 0 has rows of shape \(1,\), and \(\) in the first item of node 0: all rows must",
@@ -330,9 +396,13 @@ def test_an_iterator_may_use_its_memory_again():
 
     def found(copied):
         sources = [lambda node=node: rows(node, copied) for node in range(4)]
-        problem = peer.problems.stream(lambda w, a: jnp.mean((a - w) ** 2), np.zeros(2), sources, np.ones((4, 2)))
+        problem = peer.problems.stream(
+            lambda w, a: jnp.mean((a - w) ** 2), np.zeros(2), sources, np.ones((4, 2))
+        )
         method = peer.methods.dsgd(alpha=0.1, batch=3)
-        return peer.run(method, problem, peer.Network(peer.topology.ring(4)), steps=20, record=1, progress=False).x
+        return peer.run(
+            method, problem, peer.Network(peer.topology.ring(4)), steps=20, record=1, progress=False
+        ).x
 
     np.testing.assert_array_equal(found(False), found(True))
 
@@ -344,9 +414,13 @@ def test_nodes_that_begin_with_the_same_rows_are_warned_of():
         return iter([{"a": np.full((4, 3), 1.0 + node), "b": np.ones(4)}] * 9)
 
     test = next(rows(0))
-    with pytest.warns(UserWarning, match="nodes 0 and 1 begin with the same rows.* write lambda node=node: rows"):
+    with pytest.warns(
+        UserWarning, match="nodes 0 and 1 begin with the same rows.* write lambda node=node: rows"
+    ):
         peer.problems.stream(squared, np.zeros(3), [lambda: rows(node) for node in range(3)], test)  # noqa: B023
-    peer.problems.stream(squared, np.zeros(3), [lambda node=node: rows(node) for node in range(3)], test)
+    peer.problems.stream(
+        squared, np.zeros(3), [lambda node=node: rows(node) for node in range(3)], test
+    )
 
 
 def test_lists_are_tuples():
@@ -360,7 +434,9 @@ def test_lists_are_tuples():
         return [kind([np.full((4, 3), 1.0 + node), np.ones(4)])] * 9
 
     found = [
-        peer.problems.stream(error, np.zeros(3), [rows(node, kind) for node in range(NODES)], tuple(rows(9, list)[0]))
+        peer.problems.stream(
+            error, np.zeros(3), [rows(node, kind) for node in range(NODES)], tuple(rows(9, list)[0])
+        )
         for kind in (list, tuple)
     ]
     one, other = (peer.run("dsgd[alpha=0.1]", each, RING, steps=5, record=1) for each in found)

@@ -77,7 +77,11 @@ MODELS = {
     "linear": (peer.problems.linear, real, lambda scores, targets: (scores - targets) ** 2 / 2),
     "huber": (partial(peer.problems.robust, scale=0.7), real, huber),
     "welsch": (partial(peer.problems.robust, loss="welsch", scale=0.7), real, welsch),
-    "geman-mcclure": (partial(peer.problems.robust, loss="geman-mcclure", scale=0.7), real, geman_mcclure),
+    "geman-mcclure": (
+        partial(peer.problems.robust, loss="geman-mcclure", scale=0.7),
+        real,
+        geman_mcclure,
+    ),
 }
 REGULARISERS = {
     "nonconvex": lambda w: (w**2 / (1 + w**2)).sum(),
@@ -87,7 +91,9 @@ REGULARISERS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize(("intercept", "regulariser"), [(False, "nonconvex"), (True, "l2"), (True, "none")])
+@pytest.mark.parametrize(
+    ("intercept", "regulariser"), [(False, "nonconvex"), (True, "l2"), (True, "none")]
+)
 def test_costs_and_gradients_by_hand(name, intercept, regulariser, rng):
     """Nodes of different sizes in float64, against the cost as the docstring has it and differences of it."""
     build, data, loss = MODELS[name]
@@ -104,11 +110,17 @@ def test_costs_and_gradients_by_hand(name, intercept, regulariser, rng):
         means = np.array([loss(scores[i], np.asarray(data.labels[i], kind)).mean() for i in lists])
         return means + 0.3 * REGULARISERS[regulariser](weights)
 
-    x, directions, h = rng.normal(size=problem.dimension), rng.normal(size=(3, problem.dimension)), 1e-4
+    x, directions, h = (
+        rng.normal(size=problem.dimension),
+        rng.normal(size=(3, problem.dimension)),
+        1e-4,
+    )
     values, grads = problem.exact(x)
     assert_close(values, costs(x))
     for d in directions:
-        slopes = (8 * (costs(x + h * d) - costs(x - h * d)) - costs(x + 2 * h * d) + costs(x - 2 * h * d)) / (12 * h)
+        slopes = (
+            8 * (costs(x + h * d) - costs(x - h * d)) - costs(x + 2 * h * d) + costs(x - 2 * h * d)
+        ) / (12 * h)
         assert_close(grads @ d, slopes, 1e-9)
 
 
@@ -117,12 +129,16 @@ def test_softmax_has_the_optimum_of_scikit_learn(intercept):
     data = classes()
     problem = peer.problems.softmax(data.partition(4), strength=0.02, intercept=intercept)
     found = peer.problems.optimum(problem, starts=2)
-    other = LogisticRegression(C=1 / (0.02 * len(data)), fit_intercept=intercept, tol=1e-12, max_iter=10_000)
+    other = LogisticRegression(
+        C=1 / (0.02 * len(data)), fit_intercept=intercept, tol=1e-12, max_iter=10_000
+    )
     other.fit(data.features.astype(float), data.labels)
     params = problem.unflatten(found.x)
     weights, constants = params if intercept else (params, np.zeros(3))
     assert_close(weights, other.coef_.T, 1e-6)
-    centred = [each - each.mean() for each in (constants, other.intercept_)]  # a common constant changes nothing
+    centred = [
+        each - each.mean() for each in (constants, other.intercept_)
+    ]  # a common constant changes nothing
     assert np.abs(centred[0] - centred[1]).max() < 1e-6
     predicted = np.asarray(problem.predict(params, data.features)).argmax(axis=1)
     assert predicted.tolist() == other.predict(data.features).tolist()
@@ -134,7 +150,9 @@ def test_softmax_takes_two_classes_with_any_labels(rng, density):
     given = binary(features=100, density=density)
     rows = [np.arange(4 + 4 * k) + [0, 4, 12][k] for k in range(3)]
     named = np.where(given.labels > 0, "yes", "no")
-    sets = [peer.datasets.load((given.features, named), labels=kind) for kind in ("binary", "classes")]
+    sets = [
+        peer.datasets.load((given.features, named), labels=kind) for kind in ("binary", "classes")
+    ]
     sets += [peer.datasets.Dataset(sets[0].features, given.labels, "signs")]
     assert [data.kind for data in sets] == ["binary", "classes", "binary"]
     found = [peer.problems.softmax(data.partition(indices=rows), intercept=True) for data in sets]
@@ -143,10 +161,16 @@ def test_softmax_takes_two_classes_with_any_labels(rng, density):
         assert one.unflatten(x).weights.shape == (100, 2)
         for values, known in zip(one.exact(x), found[1].exact(x), strict=True):
             assert np.array_equal(values, known)
-        assert np.array_equal(one.stochastic_grads(x, batch=3), found[1].stochastic_grads(x, batch=3))
+        assert np.array_equal(
+            one.stochastic_grads(x, batch=3), found[1].stochastic_grads(x, batch=3)
+        )
     scores = sets[0].features @ x[:200].reshape(100, 2) + x[200:]
     losses = logistic_loss(scores[:, 1] - scores[:, 0], given.labels.astype(float))
-    assert_close(found[0].exact(x)[0], [losses[part].mean() + 1e-4 * x[:200] @ x[:200] / 2 for part in rows], 1e-9)
+    assert_close(
+        found[0].exact(x)[0],
+        [losses[part].mean() + 1e-4 * x[:200] @ x[:200] / 2 for part in rows],
+        1e-9,
+    )
 
 
 def test_linear_has_the_optimum_of_least_squares():
@@ -154,7 +178,9 @@ def test_linear_has_the_optimum_of_least_squares():
     features, targets = data.features.astype(float), data.labels.astype(float)
     ones = np.column_stack([features, np.ones(48)])
     for rows, options in ((features, {}), (ones, {"intercept": True})):
-        found = peer.problems.optimum(peer.problems.linear(data.partition(4), **options), starts=1).x
+        found = peer.problems.optimum(
+            peer.problems.linear(data.partition(4), **options), starts=1
+        ).x
         assert_close(found, np.linalg.lstsq(rows, targets, rcond=None)[0], 1e-7)
     ridge = peer.problems.linear(data.partition(4), strength=0.1, intercept=True)
     other = Ridge(alpha=0.1 * 48).fit(features, targets)
@@ -167,7 +193,9 @@ def test_linear_has_the_optimum_of_least_squares():
 def test_robust_has_the_optimum_of_scipy():
     data = real()
     features, targets = data.features.astype(float), data.labels.astype(float)
-    other = least_squares(lambda x: features @ x - targets, np.zeros(5), loss="huber", f_scale=0.7, gtol=1e-12)
+    other = least_squares(
+        lambda x: features @ x - targets, np.zeros(5), loss="huber", f_scale=0.7, gtol=1e-12
+    )
     found = peer.problems.optimum(peer.problems.robust(data.partition(4), scale=0.7), starts=1)
     assert found.value == pytest.approx(other.cost / 48, rel=1e-9)
     assert_close(found.x, other.x, 1e-5)
@@ -177,11 +205,15 @@ def test_a_non_convex_loss_leaves_outliers_out():
     """Its optimum is near that of least squares on the other rows, and far from that on all."""
     data, keep = real(), np.arange(48) % 7 != 0
     clean, all_rows = (
-        np.linalg.lstsq(data.features[rows].astype(float), data.labels[rows].astype(float), rcond=None)[0]
+        np.linalg.lstsq(
+            data.features[rows].astype(float), data.labels[rows].astype(float), rcond=None
+        )[0]
         for rows in (keep, slice(None))
     )
     for loss in ("welsch", "geman-mcclure"):
-        found = peer.problems.optimum(peer.problems.robust(data.partition(4), loss, scale=1.0), starts=4).x
+        found = peer.problems.optimum(
+            peer.problems.robust(data.partition(4), loss, scale=1.0), starts=4
+        ).x
         assert np.abs(found - clean).max() < 0.3 < 1 < np.abs(all_rows - clean).max()
 
 
@@ -201,9 +233,15 @@ def test_svm_has_the_optimum_of_scipy():
 
 
 def test_principal_components_are_eigenvectors(rng):
-    spread = rng.normal(size=(60, 6)) * [3.0, 2.5, 1.0, 0.8, 0.5, 0.2] @ np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    spread = (
+        rng.normal(size=(60, 6))
+        * [3.0, 2.5, 1.0, 0.8, 0.5, 0.2]
+        @ np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    )
     data = peer.datasets.Dataset(spread, np.zeros(60), "spread")
-    partition = data.partition(3, indices=np.split(np.arange(60), [10, 25]))  # every node counts the same
+    partition = data.partition(
+        3, indices=np.split(np.arange(60), [10, 25])
+    )  # every node counts the same
     problem = peer.problems.pca(partition, components=2)
     U = problem.unflatten(peer.problems.optimum(problem, starts=2).x)
     rows = [data.features[i].astype(float) for i in partition.indices]
@@ -211,7 +249,9 @@ def test_principal_components_are_eigenvectors(rng):
     values, vectors = np.linalg.eigh(A)
     top = vectors[:, -2:]
     assert_close(U @ U.T, top * values[-2:] @ top.T, 1e-6)
-    assert_close(problem.predict(U, data.features[:5].astype(float)), data.features[:5] @ top @ top.T, 1e-5)
+    assert_close(
+        problem.predict(U, data.features[:5].astype(float)), data.features[:5] @ top @ top.T, 1e-5
+    )
     X = rng.normal(size=(6, 2))
     by_hand = [np.mean([np.sum((X @ X.T - np.outer(r, r)) ** 2) / 4 for r in a]) for a in rows]
     assert_close(problem.exact(X.ravel())[0], by_hand)
@@ -220,7 +260,12 @@ def test_principal_components_are_eigenvectors(rng):
     assert problem.grad(X.ravel()) @ d == pytest.approx(slope, rel=1e-7)
     with pytest.raises(ValueError, match="nobody knows the smoothness of pca"):
         theory.smoothness_of(problem)
-    trace = peer.run(peer.methods.gt_dsgd(0.02, batch=4), problem, peer.Network(peer.topology.ring(3)), epochs=200)
+    trace = peer.run(
+        peer.methods.gt_dsgd(0.02, batch=4),
+        problem,
+        peer.Network(peer.topology.ring(3)),
+        epochs=200,
+    )
     assert trace.table["loss"].iloc[-1] < 1.05 * problem.loss(U.ravel())
 
 
@@ -239,7 +284,8 @@ def with_sparse_rows(monkeypatch, name, **options):
 
 
 @pytest.mark.parametrize(
-    ("name", "intercept"), [("softmax", False), ("softmax", True), ("logistic", True), ("linear", True)]
+    ("name", "intercept"),
+    [("softmax", False), ("softmax", True), ("logistic", True), ("linear", True)],
 )
 def test_sparse_rows_change_nothing(name, intercept, monkeypatch, rng):
     sparse, dense = with_sparse_rows(monkeypatch, name, intercept=intercept)
@@ -252,9 +298,13 @@ def test_sparse_rows_change_nothing(name, intercept, monkeypatch, rng):
 
 def test_softmax_runs_everywhere_as_it_does_by_hand():
     problem = peer.problems.softmax(classes().partition(4), intercept=True)
-    method, options = peer.methods.gt_hsgd(alpha=0.5, beta=0.1, batch=3), {"steps": 12, "precision": 64}
+    method, options = (
+        peer.methods.gt_hsgd(alpha=0.5, beta=0.1, batch=3),
+        {"steps": 12, "precision": 64},
+    )
     fast, slow = (
-        peer.run(method, compiled(problem), RING, engine=engine, record=2, **options) for engine in ("stacked", "debug")
+        peer.run(method, compiled(problem), RING, engine=engine, record=2, **options)
+        for engine in ("stacked", "debug")
     )
     assert_close(fast.x, slow.x)
     table = peer.sweep("gt-hsgd[beta=0.1,batch=3]", {"alpha": [0.1, 0.5]}, problem, RING, **options)
@@ -266,7 +316,9 @@ def sample_gradients(problem, x):
     with jax.enable_x64(True):
         held = jax.tree.map(lambda a: jnp.asarray(a[0]), problem.data)
         return np.asarray(
-            jax.vmap(lambda j: problem.oracle.grad(jnp.asarray(x), j[None], held))(jnp.arange(problem.sizes[0]))
+            jax.vmap(lambda j: problem.oracle.grad(jnp.asarray(x), j[None], held))(
+                jnp.arange(problem.sizes[0])
+            )
         )
 
 
@@ -308,7 +360,9 @@ def test_the_constant_of_softmax_is_attained():
     data = peer.datasets.Dataset([[3.0, 4.0], [1.0, 0.0]], [0, 1], "two")
     problem = peer.problems.softmax(data.partition(2, indices=[[0], [1]]), strength=0.0)
     step = 1e-4 * np.outer([3.0, 4.0], [1.0, -1.0]).ravel()
-    slope = np.linalg.norm(problem.local_grads(step)[0] - problem.local_grads(0 * step)[0]) / np.linalg.norm(step)
+    slope = np.linalg.norm(
+        problem.local_grads(step)[0] - problem.local_grads(0 * step)[0]
+    ) / np.linalg.norm(step)
     assert theory.smoothness_of(problem) == pytest.approx(slope, rel=1e-4) == 12.5
 
 
@@ -330,7 +384,9 @@ def test_predictions_of_the_vector_of_a_run(rng):
             problem = getattr(peer.problems, name)(data.partition(4), **options)
             x = rng.normal(size=problem.dimension)
             params = x if problem.unflatten is None else problem.unflatten(x)
-            assert np.array_equal(problem.predict(x, data.features), problem.predict(params, data.features)), name
+            assert np.array_equal(
+                problem.predict(x, data.features), problem.predict(params, data.features)
+            ), name
 
 
 @pytest.mark.parametrize(("data", "activation"), [(binary(), "tanh"), (classes(), "relu")])
@@ -362,7 +418,14 @@ def test_a_perceptron_learns():
     data = peer.datasets.load("digits", labels="classes")
     problem = peer.problems.perceptron(data.partition(4, by="label"), [16])
     test = peer.accuracy(problem.predict, data.features, data.labels)
-    trace = peer.run(peer.methods.gt_dsgd(alpha=1.0, batch=16), problem, RING, epochs=20, record=1, metrics=[test])
+    trace = peer.run(
+        peer.methods.gt_dsgd(alpha=1.0, batch=16),
+        problem,
+        RING,
+        epochs=20,
+        record=1,
+        metrics=[test],
+    )
     assert trace.table["test accuracy"].iloc[-1] > 0.8
 
 
@@ -372,7 +435,10 @@ def test_an_intercept_is_no_column_that_the_kernel_would_regularise():
     partition = peer.datasets.synthetic(24, 5, seed=1).partition(4)
     single = np.dtype("float32")
     assert kernel.supports(peer.methods.gt_dsgd(), peer.problems.logistic(partition), RING, single)
-    for other in (peer.problems.logistic(partition, intercept=True), peer.problems.softmax(classes().partition(4))):
+    for other in (
+        peer.problems.logistic(partition, intercept=True),
+        peer.problems.softmax(classes().partition(4)),
+    ):
         assert not kernel.supports(peer.methods.gt_dsgd(), other, RING, single)
 
 
@@ -385,35 +451,75 @@ def test_an_intercept_is_no_column_that_the_kernel_would_regularise():
             "labels='classes'",
         ),
         (
-            lambda: peer.problems.softmax(peer.datasets.Dataset(np.eye(4), np.arange(4) / 3, "prices").partition(2)),
+            lambda: peer.problems.softmax(
+                peer.datasets.Dataset(np.eye(4), np.arange(4) / 3, "prices").partition(2)
+            ),
             r"prices are real numbers, and softmax needs classes 0, 1, 2, ... or -1 and \+1: use linear or robust",
         ),
         (
-            lambda: peer.problems.softmax(peer.datasets.Dataset(np.eye(4), [0, 0, 0, 0], "zeros").partition(2)),
+            lambda: peer.problems.softmax(
+                peer.datasets.Dataset(np.eye(4), [0, 0, 0, 0], "zeros").partition(2)
+            ),
             "zeros has one class: give rows of two classes or more",
         ),
         (
             lambda: peer.problems.linear(classes().partition(4)),
             r"classes are classes 0, 1, 2, ..., and linear needs real numbers or -1 and \+1: use softmax or perceptron",
         ),
-        (lambda: peer.problems.robust(real().partition(4), "hubr"), "unknown robust loss 'hubr': did you mean 'huber'"),
+        (
+            lambda: peer.problems.robust(real().partition(4), "hubr"),
+            "unknown robust loss 'hubr': did you mean 'huber'",
+        ),
         (lambda: peer.problems.robust(real().partition(4), scale=0), "scale = 0: must be positive"),
-        (lambda: peer.problems.svm(binary().partition(4), smoothing=0.0), "smoothing = 0.0: must be positive"),
-        (lambda: peer.problems.svm(binary().partition(4), smoothing=np.inf), "smoothing = inf: must be positive and"),
-        (lambda: peer.problems.robust(real().partition(4), scale=np.inf), "scale = inf: must be positive and finite"),
-        (lambda: peer.problems.linear(real().partition(4), strength=np.inf), "strength = inf: must not be negative or"),
-        (lambda: peer.problems.perceptron(binary().partition(4), hidden=16), r"hidden = 16: .*hidden layer, as \[16\]"),
+        (
+            lambda: peer.problems.svm(binary().partition(4), smoothing=0.0),
+            "smoothing = 0.0: must be positive",
+        ),
+        (
+            lambda: peer.problems.svm(binary().partition(4), smoothing=np.inf),
+            "smoothing = inf: must be positive and",
+        ),
+        (
+            lambda: peer.problems.robust(real().partition(4), scale=np.inf),
+            "scale = inf: must be positive and finite",
+        ),
+        (
+            lambda: peer.problems.linear(real().partition(4), strength=np.inf),
+            "strength = inf: must not be negative or",
+        ),
+        (
+            lambda: peer.problems.perceptron(binary().partition(4), hidden=16),
+            r"hidden = 16: .*hidden layer, as \[16\]",
+        ),
         (lambda: peer.problems.svm(classes().partition(4)), "svm needs -1 and"),
-        (lambda: peer.problems.pca(real().partition(4), 6), "components = 6: there are 5 features; take at most"),
-        (lambda: peer.problems.perceptron(real().partition(4)), "perceptron needs classes 0, 1, 2, ... or -1 and"),
-        (lambda: peer.problems.perceptron(binary().partition(4), activation="sin"), "unknown activation 'sin'"),
+        (
+            lambda: peer.problems.pca(real().partition(4), 6),
+            "components = 6: there are 5 features; take at most",
+        ),
+        (
+            lambda: peer.problems.perceptron(real().partition(4)),
+            "perceptron needs classes 0, 1, 2, ... or -1 and",
+        ),
+        (
+            lambda: peer.problems.perceptron(binary().partition(4), activation="sin"),
+            "unknown activation 'sin'",
+        ),
         (
             lambda: peer.problems.perceptron(binary().partition(4), [0]),
             "hidden = 0: must be a whole number of at least",
         ),
-        (lambda: peer.problems.softmax(classes()), "a Dataset is not shared over nodes: give a partition"),
-        (lambda: peer.problems.softmax(classes().partition(4), strength=-1), "strength = -1: must not be negative"),
-        (lambda: peer.problems.softmax(classes().partition(4), regulariser="l3"), "unknown regulariser 'l3'"),
+        (
+            lambda: peer.problems.softmax(classes()),
+            "a Dataset is not shared over nodes: give a partition",
+        ),
+        (
+            lambda: peer.problems.softmax(classes().partition(4), strength=-1),
+            "strength = -1: must not be negative",
+        ),
+        (
+            lambda: peer.problems.softmax(classes().partition(4), regulariser="l3"),
+            "unknown regulariser 'l3'",
+        ),
     ],
 )
 def test_what_a_model_cannot_use_is_refused(build, message):
@@ -423,5 +529,7 @@ def test_what_a_model_cannot_use_is_refused(build, message):
 
 def test_one_class_is_named():
     data = peer.datasets.load((np.eye(4), ["survived"] * 4))
-    with pytest.raises(ValueError, match="labels of data are all 'survived', and logistic needs two classes"):
+    with pytest.raises(
+        ValueError, match="labels of data are all 'survived', and logistic needs two classes"
+    ):
         peer.problems.logistic(data.partition(2))

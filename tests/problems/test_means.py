@@ -37,13 +37,18 @@ def check(function, y, x=FEATURES, start=np.zeros(3)):  # noqa: B008
 
 @pytest.mark.parametrize(
     "y",
-    [np.sign(RNG.normal(size=(5, 200))) * np.where(np.arange(200) % 199, 1, np.nan), labels((3, 77)), labels((0, 1))],
+    [
+        np.sign(RNG.normal(size=(5, 200))) * np.where(np.arange(200) % 199, 1, np.nan),
+        labels((3, 77)),
+        labels((0, 1)),
+    ],
     ids=["many", "one row", "the second row"],
 )
 def test_weights_that_are_divided_by_their_sum_are_refused(y):
     """The first and the last row have one class; a single row of another class is found."""
     with pytest.raises(
-        ValueError, match=r"the loss of \d+ rows is .* alone .*: return the mean .* divided by their sum"
+        ValueError,
+        match=r"the loss of \d+ rows is .* alone .*: return the mean .* divided by their sum",
     ):
         check(class_weighted, np.where(np.isnan(y), -1, y))
 
@@ -90,7 +95,10 @@ FINE = {
     "plain": (lambda w, batch: jnp.mean(errors(w, batch)), {}),
     "NaN away from the start": (overflows, {}),
     "half precision": (halves, {"x": 10 * FEATURES}),
-    "half precision in the mean": (lambda w, batch: jnp.mean(errors(w, batch).astype(jnp.bfloat16)), {}),
+    "half precision in the mean": (
+        lambda w, batch: jnp.mean(errors(w, batch).astype(jnp.bfloat16)),
+        {},
+    ),
     "half precision of the start": (halves, {"start": np.ones(3)}),
     "32 bits only": (of_32_bits, {}),
     "large features, small errors": (
@@ -98,11 +106,23 @@ FINE = {
         {"x": 1e6 + FEATURES, "start": np.full(3, 1 + 1e-6)},
     ),
     "large and small losses": (lambda w, batch: jnp.mean(jnp.exp(5 * batch[0] @ (w + 1))), {}),
-    "whole numbers": (lambda w, batch: jnp.mean(errors(w, batch)), {"x": RNG.integers(0, 255, (5, 200, 3), np.uint8)}),
+    "whole numbers": (
+        lambda w, batch: jnp.mean(errors(w, batch)),
+        {"x": RNG.integers(0, 255, (5, 200, 3), np.uint8)},
+    ),
     "flags": (lambda w, batch: jnp.mean(errors(w, batch)), {"x": FEATURES > 0}),
-    "no features": (lambda w, batch: jnp.mean(batch[1]) + jnp.sum(w**2), {"x": np.zeros((5, 200, 0))}),
-    "one node": (lambda w, batch: jnp.mean(errors(w, batch)), {"x": FEATURES[:1, :1], "y": np.ones((1, 1))}),
-    "NaN in a row": (lambda w, batch: jnp.mean(errors(w, batch)), {"y": np.where(labels((2, 9)) > 0, np.nan, 1.0)}),
+    "no features": (
+        lambda w, batch: jnp.mean(batch[1]) + jnp.sum(w**2),
+        {"x": np.zeros((5, 200, 0))},
+    ),
+    "one node": (
+        lambda w, batch: jnp.mean(errors(w, batch)),
+        {"x": FEATURES[:1, :1], "y": np.ones((1, 1))},
+    ),
+    "NaN in a row": (
+        lambda w, batch: jnp.mean(errors(w, batch)),
+        {"y": np.where(labels((2, 9)) > 0, np.nan, 1.0)},
+    ),
 }
 
 
@@ -117,6 +137,10 @@ def test_means_are_not_refused(name):
 
 def test_rows_may_be_a_tree():
     rows = {"a": FEATURES, "more": [np.sign(FEATURES[..., 0]), {"weight": np.ones((5, 200, 2, 2))}]}
-    peer.problems.loss(lambda w, batch: jnp.mean(errors(w, (batch["a"], batch["more"][0]))), np.zeros(3), rows)
+    peer.problems.loss(
+        lambda w, batch: jnp.mean(errors(w, (batch["a"], batch["more"][0]))), np.zeros(3), rows
+    )
     with pytest.raises(ValueError, match="return the mean over the rows of a batch"):
-        peer.problems.loss(lambda w, batch: class_weighted(w, (batch["a"], batch["more"][0])), np.zeros(3), rows)
+        peer.problems.loss(
+            lambda w, batch: class_weighted(w, (batch["a"], batch["more"][0])), np.zeros(3), rows
+        )

@@ -83,7 +83,11 @@ def weights(params):
         return [a for layer in (params.first, params.last) for a in (layer.weight.T, layer.bias)]
     if isinstance(params, Nnx):
         return [a[...] for layer in (params.first, params.last) for a in (layer.kernel, layer.bias)]
-    layers = (params["params"][name] for name in ("first", "Dense_0")) if "params" in params else params.values()
+    layers = (
+        (params["params"][name] for name in ("first", "Dense_0"))
+        if "params" in params
+        else params.values()
+    )
     return [np.asarray(layer[name]) for layer in layers for name in ("kernel", "bias")]
 
 
@@ -105,7 +109,15 @@ def test_a_model_trains_as_the_same_one_in_plain_jax(name):
     params, predict = MODELS[name]()
     own, other = problem(params, predict), problem([np.asarray(a) for a in weights(params)], plain)
     found, expected = (
-        peer.run(METHOD, each, RING, steps=200, record=2, precision=64, metrics=[peer.accuracy(how, *rows)])
+        peer.run(
+            METHOD,
+            each,
+            RING,
+            steps=200,
+            record=2,
+            precision=64,
+            metrics=[peer.accuracy(how, *rows)],
+        )
         for each, how, rows in ((own, predict, rows()), (other, plain, rows()))
     )
     for x, y in zip(found.x, expected.x, strict=True):
@@ -124,17 +136,25 @@ def rows():
 def test_an_unflattened_module_can_be_called():
     params, predict = nnx_module()
     own = problem(params, predict)
-    assert_close(own.unflatten(own.start.astype(np.float32))(DATA.features[:3]), params(DATA.features[:3]), 1e-6)
+    assert_close(
+        own.unflatten(own.start.astype(np.float32))(DATA.features[:3]),
+        params(DATA.features[:3]),
+        1e-6,
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_another_model_is_another_problem_and_has_another_fingerprint(name):
     """The parameters are of the same form, so nothing but what the model does tells them apart."""
-    problems = [problem(*MODELS[name](*more)) for more in ((), (), (jax.nn.relu,), (lambda x: 2 * x,))]
+    problems = [
+        problem(*MODELS[name](*more)) for more in ((), (), (jax.nn.relu,), (lambda x: 2 * x,))
+    ]
     found = [digest(each.definition) for each in problems]
     assert found[0] == found[1]
     assert len(set(found)) == 3
-    if name != "nnx_module":  # whose parts are in the structure of the parameters, not in the function
+    if (
+        name != "nnx_module"
+    ):  # whose parts are in the structure of the parameters, not in the function
         codes = [each.oracle.value_and_grad.code for each in problems]
         assert codes[0] == codes[1]
         assert len(set(codes)) == 3
@@ -174,10 +194,14 @@ def called(base, factor):
 
 @pytest.mark.parametrize("base", [nn.Module, nnx.Module, eqx.Module])
 def test_the_text_of_a_model_counts(base):
-    assert fingerprint(called(base, 2)) == fingerprint(called(base, 2)) != fingerprint(called(base, 3))
+    assert (
+        fingerprint(called(base, 2)) == fingerprint(called(base, 2)) != fingerprint(called(base, 3))
+    )
 
 
-@pytest.mark.parametrize("make", [lambda seed: Nnx(nnx.Rngs(seed)), lambda seed: Equinox(jax.random.key(seed))])
+@pytest.mark.parametrize(
+    "make", [lambda seed: Nnx(nnx.Rngs(seed)), lambda seed: Equinox(jax.random.key(seed))]
+)
 def test_the_weights_of_a_model_that_a_function_holds_count(make):
     def held(model):
         return lambda params, x: model(x) + params
@@ -213,19 +237,31 @@ def test_the_fingerprint_of_a_model_is_the_same_in_another_process_and_after_oth
 @pytest.mark.parametrize(
     ("params", "what"),
     [
-        (lambda: eqx.nn.MLP(2, 3, 4, 1, key=jax.random.key(0)), r"params.activation is of type custom_jvp"),
-        (lambda: {"w": np.ones(2), "step": jnp.zeros((), int)}, r"params\['step'\] is an array of int32"),
+        (
+            lambda: eqx.nn.MLP(2, 3, 4, 1, key=jax.random.key(0)),
+            r"params.activation is of type custom_jvp",
+        ),
+        (
+            lambda: {"w": np.ones(2), "step": jnp.zeros((), int)},
+            r"params\['step'\] is an array of int32",
+        ),
         (lambda: [1.0, 2], r"params\[1\] is an array of int64"),
         (lambda: {"mask": np.ones(2, bool)}, r"params\['mask'\] is an array of bool"),
         (lambda: {"w": np.ones(2, complex)}, r"params\['w'\] is an array of complex128"),
         (lambda: {"key": jax.random.key(0)}, r"params\['key'\] is an array of key<fry>"),
-        (lambda: nnx.Dropout(0.5, rngs=nnx.Rngs(0)), r"params.rngs.count.value is an array of uint32"),
+        (
+            lambda: nnx.Dropout(0.5, rngs=nnx.Rngs(0)),
+            r"params.rngs.count.value is an array of uint32",
+        ),
         (lambda: {"name": "mlp"}, r"params\['name'\] is an array of <U3"),
     ],
     ids=["function", "counter", "whole number", "mask", "complex", "key", "count", "text"],
 )
 def test_leaves_that_have_no_gradient_are_refused(params, what):
-    with pytest.raises(ValueError, match=what + ": parameters are floating-point arrays; convert it, or split it off"):
+    with pytest.raises(
+        ValueError,
+        match=what + ": parameters are floating-point arrays; convert it, or split it off",
+    ):
         peer.problems.loss(lambda params, batch: 0.0, params(), np.ones((6, 2, 2)))
 
 

@@ -37,8 +37,13 @@ def test_prox_minimises(name):
 
         bounds = [(penalty.low, penalty.high)] * 5
         searched = min(
-            minimize(value, start, method="Powell", bounds=bounds, options={"xtol": 1e-10, "ftol": 1e-14}).fun
-            for start in (np.clip(x, penalty.low, penalty.high), np.clip(z + 0.01, penalty.low, penalty.high))
+            minimize(
+                value, start, method="Powell", bounds=bounds, options={"xtol": 1e-10, "ftol": 1e-14}
+            ).fun
+            for start in (
+                np.clip(x, penalty.low, penalty.high),
+                np.clip(z + 0.01, penalty.low, penalty.high),
+            )
         )
         assert value(z) <= searched + 1e-9
         for _ in range(200):
@@ -48,7 +53,11 @@ def test_prox_minimises(name):
 
 @pytest.mark.parametrize("name", PENALTIES)
 def test_prox_in_jax_and_of_many_with_steps_of_their_own(name):
-    penalty, x, steps = PENALTIES[name], np.random.default_rng(1).normal(size=(4, 3, 5)), np.array([[0.1], [0.5], [2]])
+    penalty, x, steps = (
+        PENALTIES[name],
+        np.random.default_rng(1).normal(size=(4, 3, 5)),
+        np.array([[0.1], [0.5], [2]]),
+    )
     with jax.enable_x64(True):
         found = jax.jit(penalty.prox)(jnp.asarray(x), jnp.asarray(steps))
         values = jax.jit(penalty.value)(jnp.asarray(x))
@@ -81,12 +90,18 @@ def test_metrics_are_those_of_the_sum():
         nodes = np.mean([np.sum(mapping(own) ** 2) for own in trace.x])
         assert last["stationarity"] == pytest.approx(nodes, rel=1e-10)
         assert last["nonzeros"] == np.count_nonzero(x) <= 5
-    row = peer.sweep("proxgt", {"alpha": [0.3], "batch": [3]}, problem, RING, steps=40, precision=64).iloc[0]
-    assert (row["loss"], row["grad_norm"]) == pytest.approx((last["loss"], last["grad_norm"]), rel=1e-10)
+    row = peer.sweep(
+        "proxgt", {"alpha": [0.3], "batch": [3]}, problem, RING, steps=40, precision=64
+    ).iloc[0]
+    assert (row["loss"], row["grad_norm"]) == pytest.approx(
+        (last["loss"], last["grad_norm"]), rel=1e-10
+    )
     assert "nonzeros" not in peer.run(method, smooth, RING, steps=3).table
 
 
-@pytest.mark.parametrize("given", [{"l1": 0.05}, {"box": (-0.1, 0.2)}, {"l1": 0.02, "box": (-0.1, 0.2)}], ids=str)
+@pytest.mark.parametrize(
+    "given", [{"l1": 0.05}, {"box": (-0.1, 0.2)}, {"l1": 0.02, "box": (-0.1, 0.2)}], ids=str
+)
 def test_the_optimum_is_a_fixed_point_that_methods_find(given):
     problem = peer.problems.composite(small_logistic(), **given)
     best = peer.problems.optimum(problem)
@@ -94,7 +109,9 @@ def test_the_optimum_is_a_fixed_point_that_methods_find(given):
     assert best.value == pytest.approx(problem.loss(best.x), rel=1e-9)
     mapping = best.x - problem.penalty.prox(best.x - problem.grad(best.x), 1.0)
     assert np.abs(mapping).max() < 1e-7
-    exact = peer.compose(peer.estimators.page(probability=1.0), peer.fusions.proximal_tracking(alpha=0.5, atc=False))
+    exact = peer.compose(
+        peer.estimators.page(probability=1.0), peer.fusions.proximal_tracking(alpha=0.5, atc=False)
+    )
     found = peer.run(exact, problem, RING, steps=2000, precision=64, record=1)
     assert found.table["loss"].iloc[-1] == pytest.approx(best.value, rel=1e-6)
 
@@ -116,7 +133,10 @@ def test_another_penalty_is_another_problem():
         ({"l1": float("nan")}, "l1 = nan: must be a finite number"),
         ({"group": (0.1, [0, 1])}, "with the number of the group of each of 5 entries"),
         ({"group": (0.1, [0, 1, 3, 0, 1])}, "from 0 on without gaps"),
-        ({"group": (0.1, GROUPS), "box": (0, 1)}, "group with box: their proximal operator is not in closed form"),
+        (
+            {"group": (0.1, GROUPS), "box": (0, 1)},
+            "group with box: their proximal operator is not in closed form",
+        ),
         ({"box": (1, 1)}, r"box = \(1, 1\): must be \(low, high\) with low below high"),
     ],
 )
@@ -147,7 +167,9 @@ def test_what_is_not_found_or_is_there_already_is_refused():
 def test_the_default_start_lies_in_the_box():
     problem = peer.problems.composite(small_logistic(), box=(1.0, 2.0))
     assert np.array_equal(problem.start, np.ones(problem.dimension))
-    assert peer.problems.composite(small_logistic(), box=(-1.0, 2.0)).start is small_logistic().start
+    assert (
+        peer.problems.composite(small_logistic(), box=(-1.0, 2.0)).start is small_logistic().start
+    )
 
 
 @pytest.mark.parametrize("given", [{"box": 1}, {"group": np.arange(5)}, {"box": (1, 2, 3)}])
@@ -160,7 +182,9 @@ def test_norms_of_groups_are_those_of_their_entries():
     """In NumPy and JAX, for groups in any order."""
     penalty = Penalty(group=0.7, groups=(2, 0, 1, 0, 2, 2))
     x = np.random.default_rng(0).normal(size=(3, 6))
-    expected = np.stack([np.linalg.norm(x[:, [g == k for g in penalty.groups]], axis=1) for k in range(3)], axis=1)
+    expected = np.stack(
+        [np.linalg.norm(x[:, [g == k for g in penalty.groups]], axis=1) for k in range(3)], axis=1
+    )
     for own in (x, jnp.asarray(x)):
         np.testing.assert_allclose(penalty._norms(own), expected, rtol=1e-6)
 
@@ -168,5 +192,8 @@ def test_norms_of_groups_are_those_of_their_entries():
 def test_groups_of_tiny_entries_become_zeros():
     """Their squares are 0 in single precision."""
     penalty = Penalty(group=0.1, groups=(0, 0, 1))
-    for x in (np.array([1e-25, 1e-25, 1.0], np.float32), jnp.array([1e-25, 1e-25, 1.0], jnp.float32)):
+    for x in (
+        np.array([1e-25, 1e-25, 1.0], np.float32),
+        jnp.array([1e-25, 1e-25, 1.0], jnp.float32),
+    ):
         assert np.asarray(penalty.prox(x, 1.0))[:2].tolist() == [0.0, 0.0]

@@ -36,9 +36,13 @@ def test_regularisers(regulariser, rng):
     r = {"nonconvex": np.sum(x**2 / (1 + x**2)), "l2": x @ x / 2, "none": 0.0}[regulariser]
     slope = {"nonconvex": 2 * x / (1 + x**2) ** 2, "l2": x, "none": 0 * x}[regulariser]
     assert strong.loss(x) - weak.loss(x) == pytest.approx(0.7 * r, abs=1e-13)
-    assert_close(strong.grad(x) - weak.grad(x), 0.7 * slope, 1e-12) if regulariser != "none" else None
+    assert_close(
+        strong.grad(x) - weak.grad(x), 0.7 * slope, 1e-12
+    ) if regulariser != "none" else None
     h = 1e-5 * rng.normal(size=x.size)
-    assert (strong.loss(x + h) - strong.loss(x - h)) / 2 == pytest.approx(strong.grad(x) @ h, rel=1e-6)
+    assert (strong.loss(x + h) - strong.loss(x - h)) / 2 == pytest.approx(
+        strong.grad(x) @ h, rel=1e-6
+    )
 
 
 def test_logistic_by_hand(rng):
@@ -48,7 +52,9 @@ def test_logistic_by_hand(rng):
     x = rng.normal(size=4)
     rows = [np.asarray(data.features, dtype=float)[i] for i in partition.indices]
     labels = [np.asarray(data.labels, dtype=float)[i] for i in partition.indices]
-    f = np.mean([np.mean(np.log(1 + np.exp(-sign * (r @ x)))) for r, sign in zip(rows, labels, strict=True)])
+    f = np.mean(
+        [np.mean(np.log(1 + np.exp(-sign * (r @ x)))) for r, sign in zip(rows, labels, strict=True)]
+    )
     assert problem.loss(x) == pytest.approx(f + 0.2 * np.sum(x**2 / (1 + x**2)), rel=1e-12)
 
 
@@ -60,7 +66,10 @@ def test_mean_over_all_samples_is_the_exact_gradient(name, rng):
         data = peer.problems.problem.cast(problem.data, np.dtype("float64"))
         for i in range(problem.nodes):
             held = jax.tree.map(lambda a, i=i: a[i], data)
-            every = [problem.oracle.grad(jnp.asarray(x), jnp.array([j]), held) for j in range(int(held.size))]
+            every = [
+                problem.oracle.grad(jnp.asarray(x), jnp.array([j]), held)
+                for j in range(int(held.size))
+            ]
             assert_close(np.mean(every, axis=0), problem.local_grads(x)[i])
 
 
@@ -84,12 +93,18 @@ def test_quadratic_knows_its_constants(rng):
     problem = small_quadratic(noise=0.3)
     x, y = rng.normal(size=(2, problem.dimension))
     matrices = np.asarray(problem.data.matrix)
-    assert problem.smoothness == pytest.approx(max(np.linalg.norm(q, 2) for q in matrices), rel=1e-12)
+    assert problem.smoothness == pytest.approx(
+        max(np.linalg.norm(q, 2) for q in matrices), rel=1e-12
+    )
     assert_close(problem.local_grads(x) - problem.local_grads(y), matrices @ (x - y))
-    squares = [np.sum((problem.stochastic_grads(x, draw=d) - problem.local_grads(x)) ** 2, axis=1) for d in range(800)]
+    squares = [
+        np.sum((problem.stochastic_grads(x, draw=d) - problem.local_grads(x)) ** 2, axis=1)
+        for d in range(800)
+    ]
     assert np.mean(squares) == pytest.approx(problem.variance.mean(), rel=0.05)
     larger = [
-        np.sum((problem.stochastic_grads(x, draw=d, batch=4) - problem.local_grads(x)) ** 2, axis=1) for d in range(800)
+        np.sum((problem.stochastic_grads(x, draw=d, batch=4) - problem.local_grads(x)) ** 2, axis=1)
+        for d in range(800)
     ]
     assert np.mean(larger) == pytest.approx(problem.variance.mean() / 4, rel=0.05)
 
@@ -105,7 +120,9 @@ def test_noise_with_heavy_tails_is_students(tails):
     entries = draws[:, 1:] * np.sqrt(5) / np.arange(1.0, 4.0)[:, None]
     assert scipy.stats.kstest(entries.ravel(), scipy.stats.t(tails).cdf).pvalue > 0.01
     assert scipy.stats.kstest(entries.ravel(), scipy.stats.norm.cdf).pvalue < 1e-4
-    pairs = np.stack([problem.stochastic_grads(x, draw=d, batch=2) - (x - linear) for d in range(400)])[:, 3]
+    pairs = np.stack(
+        [problem.stochastic_grads(x, draw=d, batch=2) - (x - linear) for d in range(400)]
+    )[:, 3]
     means = scipy.stats.t(tails).rvs((4000, 2), random_state=1).mean(axis=1) * 3 / np.sqrt(5)
     assert scipy.stats.ks_2samp(pairs.ravel(), means).pvalue > 0.01
     variance = [0.0, *([5 / 3, 20 / 3, 15.0] if tails == 5 else [np.inf] * 3)]
@@ -114,12 +131,24 @@ def test_noise_with_heavy_tails_is_students(tails):
 
 def test_gaussian_noise_is_what_it_was_and_runs_on_both_kinds_agree_between_engines():
     rng, network = np.random.default_rng(0), peer.Network(peer.topology.ring(4))
-    build = partial(peer.problems.quadratic, np.stack([np.eye(3)] * 4), rng.normal(size=(4, 3)), 0.5)
+    build = partial(
+        peer.problems.quadratic, np.stack([np.eye(3)] * 4), rng.normal(size=(4, 3)), 0.5
+    )
     assert type(build().oracle) is not type(build(tails=2.0).oracle)
-    assert build(tails=2.0).facts != build(tails=3.0).facts, "stored results of one are not taken for the other"
+    assert build(tails=2.0).facts != build(tails=3.0).facts, (
+        "stored results of one are not taken for the other"
+    )
     for problem in (build(), build(tails=1.5)):
         runs = [
-            peer.run(peer.methods.gt_nsgdm(), problem, network, steps=20, record=1, precision=64, engine=engine)
+            peer.run(
+                peer.methods.gt_nsgdm(),
+                problem,
+                network,
+                steps=20,
+                record=1,
+                precision=64,
+                engine=engine,
+            )
             for engine in ("stacked", "debug")
         ]
         assert_close(runs[0].x, runs[1].x)
@@ -143,7 +172,9 @@ def test_ragged_nodes_are_averaged_over_what_they_hold(rng):
     problem = peer.problems.logistic(data.partition(3, indices=lists), strength=0.0)
     x = rng.normal(size=4)
     margins = np.asarray(data.features, dtype=float) @ x * np.asarray(data.labels, dtype=float)
-    assert problem.loss(x) == pytest.approx(np.mean([np.log1p(np.exp(-margins[i])).mean() for i in lists]), rel=1e-12)
+    assert problem.loss(x) == pytest.approx(
+        np.mean([np.log1p(np.exp(-margins[i])).mean() for i in lists]), rel=1e-12
+    )
     assert problem.samples == 10
 
     def function(params, batch):
@@ -169,7 +200,13 @@ def test_padding_is_never_evaluated(rng):
     problem = peer.problems.loss(normalised, np.zeros(4), data.partition(3, indices=lists))
     w = rng.normal(size=4)
     by_hand = [
-        np.mean((np.log(features[i]) / np.linalg.norm(features[i], axis=1, keepdims=True) @ w - data.labels[i]) ** 2)
+        np.mean(
+            (
+                np.log(features[i]) / np.linalg.norm(features[i], axis=1, keepdims=True) @ w
+                - data.labels[i]
+            )
+            ** 2
+        )
         for i in lists
     ]
     assert problem.exact(w)[0] == pytest.approx(by_hand, rel=1e-6)  # data are held in float32
@@ -190,7 +227,10 @@ RANDOM = np.random.default_rng(0)
             lambda w: jnp.mean(w) if jnp.sum(w) > 0 else 0.0,
             r"JAX cannot trace the loss \(Attempted boolean conv.*where",
         ),
-        (lambda w: jnp.mean(w * RANDOM.random()), r"the loss of the same \d+ rows is .* and then .*, so it is random"),
+        (
+            lambda w: jnp.mean(w * RANDOM.random()),
+            r"the loss of the same \d+ rows is .* and then .*, so it is random",
+        ),
         (
             jnp.sum,
             r"the loss of \d+ rows is \d+, and the mean .* each alone 1: return the mean over the rows of a batch",
@@ -200,15 +240,23 @@ RANDOM = np.random.default_rng(0)
 )
 def test_a_loss_that_is_not_a_mean_is_refused(reduce, message):
     rows = np.ones((3, 4, 2)), np.ones((3, 4))
-    peer.problems.loss(lambda w, batch: jnp.mean((batch[0] @ w - batch[1]) ** 2), np.zeros(2), rows, "good")
+    peer.problems.loss(
+        lambda w, batch: jnp.mean((batch[0] @ w - batch[1]) ** 2), np.zeros(2), rows, "good"
+    )
     with pytest.raises(ValueError, match=message):
-        peer.problems.loss(lambda w, batch: reduce((batch[0] @ w - batch[1]) ** 2), np.zeros(2), rows, "bad")
+        peer.problems.loss(
+            lambda w, batch: reduce((batch[0] @ w - batch[1]) ** 2), np.zeros(2), rows, "bad"
+        )
 
 
 def test_an_mlp_trains():
     data = peer.datasets.load("digits", labels="classes")
     rng = np.random.default_rng(0)
-    params = {"w1": rng.normal(size=(64, 16)) / 4, "b1": np.zeros(16), "w2": rng.normal(size=(16, 10)) / 4}
+    params = {
+        "w1": rng.normal(size=(64, 16)) / 4,
+        "b1": np.zeros(16),
+        "w2": rng.normal(size=(16, 10)) / 4,
+    }
 
     def cross_entropy(params, batch):
         images, digits = batch
@@ -218,7 +266,11 @@ def test_an_mlp_trains():
     problem = peer.problems.loss(cross_entropy, params, data.partition(8, by="label"), name="mlp")
     network = peer.Network(peer.topology.exponential(8))
     trace = peer.run(
-        peer.methods.gt_hsgd(alpha=0.5, beta=0.1, batch=8, initial_batch=64), problem, network, epochs=40, record=4
+        peer.methods.gt_hsgd(alpha=0.5, beta=0.1, batch=8, initial_batch=64),
+        problem,
+        network,
+        epochs=40,
+        record=4,
     )
     assert trace.table["loss"].iloc[0] > 2.2
     assert trace.table["loss"].iloc[-1] < 0.8
@@ -228,7 +280,9 @@ def test_an_mlp_trains():
     assert np.mean(scores.argmax(axis=1) == data.labels) > 0.8
 
 
-@given(size=st.integers(1, 2**31 - 1), seed=st.integers(0, 2**32 - 1), draw=st.integers(0, 2**31 - 1))
+@given(
+    size=st.integers(1, 2**31 - 1), seed=st.integers(0, 2**32 - 1), draw=st.integers(0, 2**31 - 1)
+)
 def test_below_is_the_high_word_of_the_product(size, seed, draw):
     key = node_keys(jnp.uint32(seed), jnp.arange(3), jnp.asarray(draw))[1]
     bits = np.asarray(jax.random.bits(key, (8,), jnp.uint32)).astype(object)
@@ -250,7 +304,9 @@ def test_indices_are_uniform():
     drawn = np.asarray(jax.vmap(lambda key: below(key, jnp.asarray(7), 70))(keys)).ravel()
     counts = np.bincount(drawn, minlength=7)
     assert len(counts) == 7
-    assert np.sum((counts - 10_000) ** 2 / 10_000) < 22.5  # chi-square, 6 degrees of freedom, p = 0.001
+    assert (
+        np.sum((counts - 10_000) ** 2 / 10_000) < 22.5
+    )  # chi-square, 6 degrees of freedom, p = 0.001
 
 
 @pytest.mark.parametrize(
@@ -259,16 +315,36 @@ def test_indices_are_uniform():
         (lambda: small_logistic(strength=-1.0), "strength = -1.0: must not be negative"),
         (lambda: small_logistic(regulariser="l3"), "unknown regulariser 'l3': did you mean 'l2'"),
         (
-            lambda: peer.problems.logistic(peer.datasets.load("digits", labels="classes").partition(4)),
+            lambda: peer.problems.logistic(
+                peer.datasets.load("digits", labels="classes").partition(4)
+            ),
             r"digits are classes 0, 1, 2, ..., and logistic needs -1 and \+1: use softmax or perceptron, or load it "
             "with positive=, the classes that become",
         ),
-        (lambda: peer.problems.quadratic(np.eye(3)), r"matrices has shape \(3, 3\): must be \(nodes, p, p\)"),
-        (lambda: peer.problems.quadratic(np.triu(np.ones((1, 2, 2)))), "matrices must be symmetric"),
-        (lambda: peer.problems.quadratic(np.ones((1, 2, 2)), np.ones(2)), r"linear has shape \(2,\): must be \(1, 2\)"),
-        (lambda: peer.problems.quadratic(np.ones((1, 2, 2)), noise=-1), "noise = -1.0: must not be negative"),
-        (lambda: peer.problems.quadratic(np.ones((1, 2, 2)), tails=1), "tails = 1: must be a finite number above 1"),
-        (lambda: peer.problems.quadratic(np.ones((1, 2, 2)), tails=np.nan), "tails = nan: must be a finite number"),
+        (
+            lambda: peer.problems.quadratic(np.eye(3)),
+            r"matrices has shape \(3, 3\): must be \(nodes, p, p\)",
+        ),
+        (
+            lambda: peer.problems.quadratic(np.triu(np.ones((1, 2, 2)))),
+            "matrices must be symmetric",
+        ),
+        (
+            lambda: peer.problems.quadratic(np.ones((1, 2, 2)), np.ones(2)),
+            r"linear has shape \(2,\): must be \(1, 2\)",
+        ),
+        (
+            lambda: peer.problems.quadratic(np.ones((1, 2, 2)), noise=-1),
+            "noise = -1.0: must not be negative",
+        ),
+        (
+            lambda: peer.problems.quadratic(np.ones((1, 2, 2)), tails=1),
+            "tails = 1: must be a finite number above 1",
+        ),
+        (
+            lambda: peer.problems.quadratic(np.ones((1, 2, 2)), tails=np.nan),
+            "tails = nan: must be a finite number",
+        ),
         (lambda: peer.problems.streaming(0), "nodes = 0, features = 10: both must be at least 1"),
         (lambda: peer.problems.streaming(2, noise=-1.0), "noise = -1.0: must not be negative"),
         (lambda: peer.problems.loss(lambda p, b: 0.0, {}, np.ones((2, 3))), "params has no arrays"),
@@ -281,7 +357,9 @@ def test_indices_are_uniform():
             "the data are not shared over nodes: give a partition",
         ),
         (
-            lambda: peer.problems.loss(lambda p, b: 0.0, np.ones(2), [np.ones((2, 3)), np.ones((2, 4))]),
+            lambda: peer.problems.loss(
+                lambda p, b: 0.0, np.ones(2), [np.ones((2, 3)), np.ones((2, 4))]
+            ),
             "all must start with the same",
         ),
         (lambda: small_logistic().loss(np.ones(3)), r"x has shape \(3,\): must be \(5,\)"),
@@ -315,12 +393,26 @@ def test_sparse_rows_change_nothing(regulariser, monkeypatch):
     network = peer.Network(peer.topology.ring(6))
     for engine in ("stacked", "debug"):
         left, right = (
-            peer.run(peer.methods.gt_sarah(0.5, 3, 2), problem, network, steps=9, precision=64, engine=engine).x
+            peer.run(
+                peer.methods.gt_sarah(0.5, 3, 2),
+                problem,
+                network,
+                steps=9,
+                precision=64,
+                engine=engine,
+            ).x
             for problem in (compiled(sparse), compiled(dense))
         )
         assert np.abs(left - right).max() < 1e-12 * np.abs(right).max()
     tables = [
-        peer.sweep("gt-hsgd", {"alpha": [0.1, 0.5], "batch": [1, 9]}, problem, network, steps=9, precision=64)
+        peer.sweep(
+            "gt-hsgd",
+            {"alpha": [0.1, 0.5], "batch": [1, 9]},
+            problem,
+            network,
+            steps=9,
+            precision=64,
+        )
         for problem in (sparse, dense)
     ]
     assert tables[0]["loss"].tolist() == pytest.approx(tables[1]["loss"].tolist(), rel=1e-12)
@@ -330,12 +422,18 @@ def test_rows_are_held_sparse_only_where_that_pays():
     from peerdescent.problems.rows import Nonzeros
 
     for features, density, expected in [(400, 0.01, True), (400, 0.2, False), (30, 1.0, False)]:
-        problem = peer.problems.logistic(peer.datasets.synthetic(40, features, density=density).partition(4))
+        problem = peer.problems.logistic(
+            peer.datasets.synthetic(40, features, density=density).partition(4)
+        )
         assert isinstance(problem.data.rows, Nonzeros) == expected
         assert problem.dimension == features
 
 
 def test_an_error_in_a_loss_says_how_it_is_called():
     with pytest.raises(TypeError) as caught:
-        peer.problems.loss(lambda batch, params: batch[0] @ params, np.zeros(3), (np.ones((2, 4, 3)), np.ones((2, 4))))
+        peer.problems.loss(
+            lambda batch, params: batch[0] @ params,
+            np.zeros(3),
+            (np.ones((2, 4, 3)), np.ones((2, 4))),
+        )
     assert "in the loss, which is called with (params, batch)" in caught.value.__notes__

@@ -26,15 +26,23 @@ class Loops:
     def __init__(self, folder, rank, nodes):
         self.folder, self.rank, self.seen = Path(folder), rank, {}
         ring = peer.Network(peer.topology.ring(nodes))
-        self.network = peer.Network((np.eye(nodes) + ring.W) / 2)  # two nodes of the ring itself would agree exactly
+        self.network = peer.Network(
+            (np.eye(nodes) + ring.W) / 2
+        )  # two nodes of the ring itself would agree exactly
         images, labels = np.load(self.folder / "digits.npz").values()
         own = np.arange(len(labels)) % nodes == rank
         self.data = TensorDataset(
-            torch.tensor(images[own][:240] / 8, dtype=torch.float32), torch.tensor(labels[own][:240])
+            torch.tensor(images[own][:240] / 8, dtype=torch.float32),
+            torch.tensor(labels[own][:240]),
         )
 
     def loader(self):
-        return DataLoader(self.data, batch_size=BATCH, shuffle=True, generator=torch.Generator().manual_seed(self.rank))
+        return DataLoader(
+            self.data,
+            batch_size=BATCH,
+            shuffle=True,
+            generator=torch.Generator().manual_seed(self.rank),
+        )
 
     def model(self):
         torch.manual_seed(0)
@@ -138,7 +146,10 @@ class Loops:
             save_strategy="epoch",
         )
         trainer = Trainer(
-            model=model, args=options, train_dataset=rows, optimizers=(optimizer, self.schedule(optimizer))
+            model=model,
+            args=options,
+            train_dataset=rows,
+            optimizers=(optimizer, self.schedule(optimizer)),
         )
         trainer.train()
         losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -146,10 +157,19 @@ class Loops:
         by_hand = self.by_hand(seen)
         self.keep("transformers", losses, model, by_hand)
         # From the checkpoint of the first epoch.
-        first = self.folder / f"trainer-{self.rank}" / f"checkpoint-{trainer.state.global_step // EPOCHS}"
+        first = (
+            self.folder
+            / f"trainer-{self.rank}"
+            / f"checkpoint-{trainer.state.global_step // EPOCHS}"
+        )
         model = Classifier(self.model())
         optimizer = self.optimizer(model)
-        again = Trainer(model=model, args=options, train_dataset=rows, optimizers=(optimizer, self.schedule(optimizer)))
+        again = Trainer(
+            model=model,
+            args=options,
+            train_dataset=rows,
+            optimizers=(optimizer, self.schedule(optimizer)),
+        )
         again.train(resume_from_checkpoint=str(first))
         self.seen["transformers x resumed"] = point(model)
 
@@ -226,7 +246,10 @@ def main(folder, *names):
         getattr(loops, name)()
     if "accelerate" in names:
         loops.wrapped(variables)
-    np.savez(loops.folder / f"{rank}.npz", **{name: np.asarray(value) for name, value in loops.seen.items()})
+    np.savez(
+        loops.folder / f"{rank}.npz",
+        **{name: np.asarray(value) for name, value in loops.seen.items()},
+    )
 
 
 if __name__ == "__main__":

@@ -30,10 +30,29 @@ STEPS = 9
 EXACT = ("gt-sarah", "gt-svrg")
 TWO_POINTS = ("d-get", "d-spider-sfo", "gt-hsgd", "gt-page", "docom", "deepstorm")
 ONE_POINT = tuple(name for name in peer.methods.METHODS if name not in (*EXACT, *TWO_POINTS))
-AHEAD = ("dsgd", "d-pd-sgd", "push-pull", "add-opt", "extra", "gt-adam", "gt-dsgd mixed first", "proxgt mixed first")
+AHEAD = (
+    "dsgd",
+    "d-pd-sgd",
+    "push-pull",
+    "add-opt",
+    "extra",
+    "gt-adam",
+    "gt-dsgd mixed first",
+    "proxgt mixed first",
+)
 """Methods that mix vectors of their state, so that a round begins before the gradient is known."""
 STREAMED = (
-    *("d2", "gt-dsgd", "dsgdm", "gt-momentum", "edm", "qg-dsgdm", "decentlam", "proxgt", "gt-nsgdm"),
+    *(
+        "d2",
+        "gt-dsgd",
+        "dsgdm",
+        "gt-momentum",
+        "edm",
+        "qg-dsgdm",
+        "decentlam",
+        "proxgt",
+        "gt-nsgdm",
+    ),
     *("scheduled", "one peer"),
 )
 """Methods that mix a sum of multiples of the gradient and of vectors of their state."""
@@ -50,7 +69,15 @@ COMPRESSED = {"choco-sgd": "top_k(0.1)", "beer": "quantize(4)", "motef": "random
 RATES, DECAYS = (0.05, 0.1), (0.3, 0.0)
 GROUPED = ("dsgd", "dsgdm", "gt-dsgd", "d-adam", "gt-adam", "qg-dsgdm", "k-gt", "extra", "gt-hsgd")
 RESUMED = ("dsgd", "extra", "gt-adam", "gt-dsgd mixed first", "d-get mixed first", "d-adam", "k-gt")
-SITES = ("dsgd", "gt-dsgd", "gt-nsgdm", "gt-hsgd", "d-adam", "qg-dsgdm in groups", "qg-dsgdm in odd groups")
+SITES = (
+    "dsgd",
+    "gt-dsgd",
+    "gt-nsgdm",
+    "gt-hsgd",
+    "d-adam",
+    "qg-dsgdm in groups",
+    "qg-dsgdm in odd groups",
+)
 DIRECTED = nx.DiGraph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (0, 3)])
 """Nodes of different degrees, so that rows and columns of the weights have other sums."""
 
@@ -92,7 +119,9 @@ class Worker:
     def __init__(self, folder):
         self.folder, self.rank = Path(folder), int(os.environ["RANK"])
         inputs = np.load(self.folder / "inputs.npz")
-        self.matrices, self.slopes = (torch.from_numpy(inputs[name]) for name in ("matrices", "slopes"))
+        self.matrices, self.slopes = (
+            torch.from_numpy(inputs[name]) for name in ("matrices", "slopes")
+        )
         self.seen = {}
 
     def loss(self, model, t):
@@ -137,7 +166,9 @@ class Worker:
             model, optimizer = self.bowl(name)
             self.seen["start"] = point(model)
             self.seen[f"free {name}"] = self.walk(
-                model, optimizer, before=lambda o=optimizer, b=begun: b.append(o.prepared is not None)
+                model,
+                optimizer,
+                before=lambda o=optimizer, b=begun: b.append(o.prepared is not None),
             )
             self.seen[f"begun {name}"] = begun
             self.seen[f"kept {name}"] = [p.grad is not None for p in model.parameters()]
@@ -149,7 +180,9 @@ class Worker:
         for name in ZERO:
             model, optimizer = self.bowl(name)
             optimizer.param_groups[0]["lr"] = 0.0
-            self.seen[f"zero {name}"] = refusal(lambda m=model, o=optimizer: self.walk(m, o, range(3)))
+            self.seen[f"zero {name}"] = refusal(
+                lambda m=model, o=optimizer: self.walk(m, o, range(3))
+            )
             self.seen[f"zero x {name}"] = point(model)
         for name in EXACT:
             method = peer.methods.METHODS[name].build()
@@ -177,7 +210,9 @@ class Worker:
             nn.utils.clip_grad_norm_(other.parameters(), 0.3)
             return loss
 
-        self.seen["clipped by closure"] = [second.step(lambda t=t: clipped(t)) and point(other) for t in range(STEPS)]
+        self.seen["clipped by closure"] = [
+            second.step(lambda t=t: clipped(t)) and point(other) for t in range(STEPS)
+        ]
 
         model, optimizer = self.bowl("gt-dsgd")
         other, second = self.bowl("gt-dsgd")
@@ -227,7 +262,9 @@ class Worker:
                 points = []
                 for t in range(STEPS):
                     optimizer.zero_grad()
-                    scaler.scale(self.loss(model, t) * (torch.inf if t == 4 and self.rank == 1 else 1)).backward()
+                    scaler.scale(
+                        self.loss(model, t) * (torch.inf if t == 4 and self.rank == 1 else 1)
+                    ).backward()
                     if clips:
                         scaler.unscale_(optimizer)
                         nn.utils.clip_grad_norm_(model.parameters(), 0.3)
@@ -292,14 +329,19 @@ class Worker:
         def build_many(last):
             torch.manual_seed(3)
             model = nn.Sequential(*[nn.Linear(2, 2) for _ in range(40)])
-            groups = [{"params": list(layer.parameters()), "lr": 0.01 + 0.001 * k} for k, layer in enumerate(model)]
+            groups = [
+                {"params": list(layer.parameters()), "lr": 0.01 + 0.001 * k}
+                for k, layer in enumerate(model)
+            ]
             optimizer = DecentralizedOptimizer(model, build("gt-dsgd"), RING, params=groups)
             optimizer.param_groups[-1]["lr"] = last
             model(torch.ones(1, 2)).sum().backward()
             optimizer.step()
 
         self.seen["many groups"] = refusal(lambda: build_many(0.5))
-        self.seen["refusal many groups"] = refusal(lambda: build_many(0.25 if self.rank == 1 else 0.5))
+        self.seen["refusal many groups"] = refusal(
+            lambda: build_many(0.25 if self.rank == 1 else 0.5)
+        )
 
     def rounded(self):
         """Messages of half the bytes, and parameters of half the bytes."""
@@ -325,7 +367,9 @@ class Worker:
         for name in ("dsgd", "d-adam"):
             torch.manual_seed(7)
             model = nn.Linear(6, 2, bias=False).to(torch.bfloat16)
-            optimizer = DecentralizedOptimizer(model, build(name).replace(alpha=2.0**-10), RING, weight_decay=0.25)
+            optimizer = DecentralizedOptimizer(
+                model, build(name).replace(alpha=2.0**-10), RING, weight_decay=0.25
+            )
             self.seen[f"half start {name}"] = model.weight.detach().float().reshape(-1)
             target = (torch.arange(12.0) - 4 * self.rank).view(2, 6).to(torch.bfloat16)
             for _ in range(STEPS):
@@ -382,12 +426,16 @@ class Worker:
             model = Bowl()
             optimizer = DecentralizedOptimizer(model, build(name), RING)
             kept.seek(0)
-            for each, state in zip((model, optimizer), torch.load(kept, weights_only=True), strict=True):
+            for each, state in zip(
+                (model, optimizer), torch.load(kept, weights_only=True), strict=True
+            ):
                 each.load_state_dict(state)
             self.seen[f"resumed {name}"] = self.any_walk(name, model, optimizer, range(4, STEPS))
             if name == "dsgd":
                 self.loss(model, 0)
-                self.seen["refusal between"] = refusal(lambda o=optimizer: o.load_state_dict(o.state_dict()))
+                self.seen["refusal between"] = refusal(
+                    lambda o=optimizer: o.load_state_dict(o.state_dict())
+                )
 
     def overlaps(self):
         """Rounds that are sent during the backward pass, in pieces of two numbers."""
@@ -446,17 +494,26 @@ class Worker:
         def in_groups(model):
             return [{"params": [model.left], "lr": 0.1}, {"params": [model.right], "lr": 0.2}]
 
-        ways = {"": {}, " first": {"at": 0}, " small": {"inline": 1 << 16}, " groups": {"params": in_groups}}
+        ways = {
+            "": {},
+            " first": {"at": 0},
+            " small": {"inline": 1 << 16},
+            " groups": {"params": in_groups},
+        }
         for name, action in changes.items():
             for way, options in ways.items():
-                changed = lambda options=options, action=action: walked("gt-dsgd", before=action, **options)  # noqa: E731
+                changed = partial(walked, "gt-dsgd", before=action, **options)
                 self.seen[f"refusal overlap {name}{way}"] = refusal(changed)
-        self.seen["refusal overlap small kept"] = refusal(lambda: walked("gt-dsgd", **ways[" small"]))
+        self.seen["refusal overlap small kept"] = refusal(
+            lambda: walked("gt-dsgd", **ways[" small"])
+        )
         closure = lambda optimizer: optimizer.step(lambda: None)  # noqa: E731
         self.seen["refusal overlap closure"] = refusal(lambda: walked("gt-dsgd", end=closure))
         self.seen["refusal overlap two"] = refusal(lambda: self.bowl("gt-hsgd", overlap=True))
         twice = peer.Network(peer.topology.ring(NODES), rounds=2)
-        self.seen["refusal overlap rounds"] = refusal(lambda: self.bowl("gt-dsgd", network=twice, overlap=True))
+        self.seen["refusal overlap rounds"] = refusal(
+            lambda: self.bowl("gt-dsgd", network=twice, overlap=True)
+        )
         scheduled = build("qg-dsgdm").replace(mu=peer.schedules.parse("0.9/(1+t)**0.5"))
         pairs = np.kron(np.eye(NODES // 2), np.full((2, 2), 0.5))
         one_peer = peer.Network([pairs, np.roll(pairs, 1, (0, 1))])
@@ -508,12 +565,21 @@ class Worker:
                 p.data.fill_(1.0 + self.rank)
 
         load = lambda model: model.load_state_dict(state)  # noqa: E731
-        for name, action in {"load": load, "replace": replace, "fill": fill, "fill data": fill_data}.items():
+        for name, action in {
+            "load": load,
+            "replace": replace,
+            "fill": fill,
+            "fill data": fill_data,
+        }.items():
             self.seen[f"changed {name}"] = changed(action, "before forward")
         for name, action in {"load": load, "replace": replace, "fill": fill}.items():
-            self.seen[f"refusal late {name}"] = refusal(lambda action=action: changed(action, "after forward"))
+            self.seen[f"refusal late {name}"] = refusal(
+                lambda action=action: changed(action, "after forward")
+            )
         self.seen["refusal assign"] = refusal(lambda: changed(assign, "before forward"))
-        self.seen["refusal single"] = refusal(lambda: changed(lambda model: model.float(), "before forward"))
+        self.seen["refusal single"] = refusal(
+            lambda: changed(lambda model: model.float(), "before forward")
+        )
 
     def copies(self):
         """Copies of a model have no part in its optimizer."""
@@ -524,7 +590,9 @@ class Worker:
         stored.seek(0)
         copied, loaded = copy.deepcopy(model), torch.load(stored, weights_only=False)
         parameters = list(model.parameters())
-        self.seen["storages"] = len({p.untyped_storage().data_ptr() for p in parameters}) == len(parameters)
+        self.seen["storages"] = len({p.untyped_storage().data_ptr() for p in parameters}) == len(
+            parameters
+        )
         self.seen["storages fit"] = [p.untyped_storage().nbytes() == p.nbytes for p in parameters]
         found = []
         for each in (copied, loaded):
@@ -540,7 +608,11 @@ class Worker:
         second = DecentralizedOptimizer(model, build("dsgd"), RING, start="keep")
         self.walk(model, second, range(2))
         model()
-        self.seen["hooks"] = len(model._forward_pre_hooks), optimizer.prepared is None, second.prepared is not None
+        self.seen["hooks"] = (
+            len(model._forward_pre_hooks),
+            optimizer.prepared is None,
+            second.prepared is not None,
+        )
         self.walk(model, second, range(2))
 
     def layouts(self):
@@ -558,7 +630,9 @@ class Worker:
                 optimizer.step()
             weights = [p for p in model.parameters() if p.dim() == 4]
             order = torch.channels_last if kind != "plain" else torch.contiguous_format
-            self.seen[f"layout order {kind}"] = [p.is_contiguous(memory_format=order) for p in weights]
+            self.seen[f"layout order {kind}"] = [
+                p.is_contiguous(memory_format=order) for p in weights
+            ]
             self.seen[f"layout {kind}"] = point(model)
         for tied in (True, False):
             model = Tied(tied)
@@ -612,7 +686,11 @@ class Worker:
             return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1, bias=odd)).double()
 
         def criterion(model, batch):
-            return (model(batch[:, 1:].sum(dim=1, keepdim=True) * batch) - batch[:, :1]).square().mean()
+            return (
+                (model(batch[:, 1:].sum(dim=1, keepdim=True) * batch) - batch[:, :1])
+                .square()
+                .mean()
+            )
 
         def train(name, model, share, site, steps=range(STEPS), optimizer=None, scaler=None):
             options = {}
@@ -623,8 +701,14 @@ class Worker:
                     {"params": parameters[:2], "lr": 0.05, "weight_decay": 0.1},
                 ]
             if optimizer is None:
-                whole = nn.parallel.DistributedDataParallel(model, process_group=inside) if site else model
-                optimizer = DecentralizedOptimizer(whole, build(name), pair, process_group=across, **options)
+                whole = (
+                    nn.parallel.DistributedDataParallel(model, process_group=inside)
+                    if site
+                    else model
+                )
+                optimizer = DecentralizedOptimizer(
+                    whole, build(name), pair, process_group=across, **options
+                )
             else:
                 whole = optimizer.flat.model
             for t in steps:
@@ -640,13 +724,19 @@ class Worker:
         half = slice(0, 4) if rank % 2 == 0 else slice(4, 8)
         for name in SITES:
             model, alone = (model_of("odd" in name) for _ in range(2))
-            together, single = train(name, model, half, True), train(name, alone, slice(None), False)
+            together, single = (
+                train(name, model, half, True),
+                train(name, alone, slice(None), False),
+            )
             self.seen[f"site {name}"], self.seen[f"site alone {name}"] = point(model), point(alone)
             self.seen[f"site bytes {name}"] = together.bytes_sent, single.bytes_sent
         # A state from the middle.
         model = model_of()
         optimizer = train("gt-dsgd", model, half, True, range(4))
-        model_state, state = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+        model_state, state = (
+            copy.deepcopy(model.state_dict()),
+            copy.deepcopy(optimizer.state_dict()),
+        )
         train("gt-dsgd", model, half, True, range(4, STEPS), optimizer)
         self.seen["site whole"] = point(model)
         model.load_state_dict(model_state)
@@ -658,12 +748,15 @@ class Worker:
         optimizer.load_state_dict(state)
         if rank == 3:
             model[0].bias.detach().add_(1)
-        self.seen["refusal site state"] = refusal(lambda: train("gt-dsgd", model, half, True, range(4, 5), optimizer))
+        self.seen["refusal site state"] = refusal(
+            lambda: train("gt-dsgd", model, half, True, range(4, 5), optimizer)
+        )
         model.load_state_dict(end)
         state["state"][0]["rank"] = state["state"][0]["rank"].replace("piece 0", "piece 1")
         self.seen["refusal piece"] = refusal(lambda: optimizer.load_state_dict(state))
         self.seen["site together"] = [
-            len(list(optimizer.together(range(LENGTHS[rank]), end=end))) for end in ("shortest", "longest")
+            len(list(optimizer.together(range(LENGTHS[rank]), end=end)))
+            for end in ("shortest", "longest")
         ]
         average = optimizer.average_parameters()
         self.seen["site average"] = torch.cat([value.reshape(-1) for value in average.values()])
@@ -706,7 +799,10 @@ def main(folder):
         worker.sites,
     ):
         check()
-    np.savez(worker.folder / f"{worker.rank}.npz", **{name: np.asarray(value) for name, value in worker.seen.items()})
+    np.savez(
+        worker.folder / f"{worker.rank}.npz",
+        **{name: np.asarray(value) for name, value in worker.seen.items()},
+    )
     model, optimizer = worker.bowl("dsgd")
     worker.walk(model, optimizer, range(2))
     model()
@@ -714,4 +810,6 @@ def main(folder):
     # Rank 2 has fewer batches than the others, and ends.
     other, second = worker.bowl("gt-dsgd")
     steps = range(2 if worker.rank == 2 else 4)
-    (worker.folder / f"{worker.rank}.txt").write_text(outcome(lambda: worker.walk(other, second, steps)))
+    (worker.folder / f"{worker.rank}.txt").write_text(
+        outcome(lambda: worker.walk(other, second, steps))
+    )

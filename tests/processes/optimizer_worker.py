@@ -25,7 +25,13 @@ from peerdescent.torch import DecentralizedOptimizer
 
 NODES, STEPS, P = 4, 12, 5
 RING = peer.Network(peer.topology.ring(NODES))
-OPTIONS = {"period": 5, "large_batch": 1, "interval": 3, "probability": 0.4, "compressor": "quantize(4)"}
+OPTIONS = {
+    "period": 5,
+    "large_batch": 1,
+    "interval": 3,
+    "probability": 0.4,
+    "compressor": "quantize(4)",
+}
 HYBRID = peer.methods.gt_hsgd(alpha=0.1, beta=0.3)
 DROPPED = peer.compose(peer.estimators.hybrid(beta=0.0), peer.fusions.consensus(alpha=0.1))
 
@@ -35,9 +41,14 @@ def cases():
 
     gt-page has a large batch, which is the closure's, in the place of exact gradients.
     """
-    names = [name for name in peer.methods.METHODS if name not in ("gt-sarah", "gt-hsgd", "gt-svrg")]
+    names = [
+        name for name in peer.methods.METHODS if name not in ("gt-sarah", "gt-hsgd", "gt-svrg")
+    ]
     built = [peer.methods.METHODS[name].build() for name in names]
-    built = [method.replace(**{k: v for k, v in OPTIONS.items() if k in method.parameters}) for method in built]
+    built = [
+        method.replace(**{k: v for k, v in OPTIONS.items() if k in method.parameters})
+        for method in built
+    ]
     built += [HYBRID, peer.methods.parse("hybrid*primal-dual[beta=0.3]")]
     for topology in ("ring", "directed-exponential", "one-peer-exponential"):
         network = peer.Network(peer.topology.build(topology, NODES))
@@ -81,7 +92,9 @@ class Worker:
     def __init__(self, folder):
         self.folder, self.rank = Path(folder), int(os.environ["RANK"])
         inputs = np.load(self.folder / "inputs.npz")
-        self.matrices, self.slopes = (torch.from_numpy(inputs[name]) for name in ("matrices", "slopes"))
+        self.matrices, self.slopes = (
+            torch.from_numpy(inputs[name]) for name in ("matrices", "slopes")
+        )
         self.seen = {}
 
     def loss(self, model, t):
@@ -108,8 +121,13 @@ class Worker:
         for name, method, network in cases():
             model, optimizer = self.bowl(method, network)
             self.seen["start"] = point(model)
-            self.seen[f"{name} x"], self.seen[f"{name} loss"] = self.walk(model, optimizer, range(STEPS))
-            self.seen[f"{name} bytes"], self.seen[f"{name} calls"] = optimizer.bytes_sent, model.calls
+            self.seen[f"{name} x"], self.seen[f"{name} loss"] = self.walk(
+                model, optimizer, range(STEPS)
+            )
+            self.seen[f"{name} bytes"], self.seen[f"{name} calls"] = (
+                optimizer.bytes_sent,
+                model.calls,
+            )
             assert all(p.grad is None for p in model.parameters())
 
     def beginnings(self):
@@ -130,7 +148,11 @@ class Worker:
         for _ in range(6):
             optimizer.step(model)
             estimates.append(optimizer.state_dict()["state"][0]["2"])
-        self.seen |= {"masks": np.array(model.masks), "estimates": torch.stack(estimates), "dropped": model.calls}
+        self.seen |= {
+            "masks": np.array(model.masks),
+            "estimates": torch.stack(estimates),
+            "dropped": model.calls,
+        }
         self.seen["drawn"] = torch.rand(3)
         torch.manual_seed(self.rank)
         for _ in range(6):
@@ -148,7 +170,9 @@ class Worker:
             for mine, theirs in zip(plain.parameters(), model.parameters(), strict=True):
                 mine.detach().copy_(theirs)
             plain(batch)
-            optimizer.step(lambda batch=batch: (model(batch) - batch.sum(dim=1, keepdim=True)).square().mean())
+            optimizer.step(
+                lambda batch=batch: (model(batch) - batch.sum(dim=1, keepdim=True)).square().mean()
+            )
         for name in ("running_mean", "running_var", "num_batches_tracked"):
             self.seen[f"statistics {name}"] = getattr(model[1], name).clone()
             self.seen[f"plain {name}"] = getattr(plain[1], name).clone()
@@ -170,15 +194,21 @@ class Worker:
             self.walk(model, optimizer, range(5), schedule)
             kept = io.BytesIO()
             torch.save([each.state_dict() for each in (model, optimizer, schedule)], kept)
-            self.seen[f"whole {method.name}"], _ = self.walk(model, optimizer, range(5, 12), schedule)
+            self.seen[f"whole {method.name}"], _ = self.walk(
+                model, optimizer, range(5, 12), schedule
+            )
             torch.manual_seed(self.rank)
             model = Bowl()
             optimizer = DecentralizedOptimizer(model, method, network)
             schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
             kept.seek(0)
-            for each, state in zip((model, optimizer, schedule), torch.load(kept, weights_only=True), strict=True):
+            for each, state in zip(
+                (model, optimizer, schedule), torch.load(kept, weights_only=True), strict=True
+            ):
                 each.load_state_dict(state)
-            self.seen[f"resumed {method.name}"], _ = self.walk(model, optimizer, range(5, 12), schedule)
+            self.seen[f"resumed {method.name}"], _ = self.walk(
+                model, optimizer, range(5, 12), schedule
+            )
 
     def schedules(self):
         model, optimizer = self.bowl()
@@ -202,7 +232,9 @@ class Worker:
             loss.backward()
             return loss.item()
 
-        self.seen["backward loss"] = [optimizer.step(lambda t=t: conventional(t)) for t in range(STEPS)]
+        self.seen["backward loss"] = [
+            optimizer.step(lambda t=t: conventional(t)) for t in range(STEPS)
+        ]
         self.seen["backward x"] = point(model)
 
     def failures(self):
@@ -222,7 +254,9 @@ class Worker:
             optimizer.step(lambda: failing(3))
         except KeyboardInterrupt:
             after = point(model), model.calls.clone(), torch.get_rng_state()
-            self.seen["unharmed"] = [np.array_equal(b, a) for b, a in zip(before, after, strict=True)]
+            self.seen["unharmed"] = [
+                np.array_equal(b, a) for b, a in zip(before, after, strict=True)
+            ]
         self.walk(model, optimizer, range(3, STEPS))
         self.seen["recovered"] = point(model)
         # One process alone fails before it has sent anything, and tries again.
@@ -248,7 +282,9 @@ class Worker:
         for kind in ("plain", "odd"):
             torch.manual_seed(3)
             odd = kind == "odd"
-            model = nn.ModuleDict({"words": nn.Embedding(9, 12, sparse=odd), "image": nn.Conv2d(3, 2, 2)}).double()
+            model = nn.ModuleDict(
+                {"words": nn.Embedding(9, 12, sparse=odd), "image": nn.Conv2d(3, 2, 2)}
+            ).double()
             if odd:
                 model = model.to(memory_format=torch.channels_last)
                 assert not model["image"].weight.is_contiguous()
@@ -258,7 +294,9 @@ class Worker:
             for t in range(4):
                 words = torch.tensor([t, self.rank])
                 optimizer.step(
-                    lambda m=model, words=words: m["image"](m["words"](words).view(2, 3, 2, 2)).square().sum()
+                    lambda m=model, words=words: (
+                        m["image"](m["words"](words).view(2, 3, 2, 2)).square().sum()
+                    )
                 )
             self.seen |= {f"{kind} {name}": p.detach() for name, p in model.named_parameters()}
 
@@ -305,8 +343,12 @@ class Worker:
             "shapes far behind": lambda: layers(*[3] * 60, 7 if self.rank == 0 else 2),
             "more layers": lambda: layers(*[3] * (4 if self.rank == 3 else 3)),
             "frozen in one": lambda: layers(3, 4, 2, frozen=self.rank == 2),
-            "nodes": lambda: DecentralizedOptimizer(Bowl(), HYBRID, peer.Network(peer.topology.ring(6))),
-            "alpha": lambda: DecentralizedOptimizer(Bowl(), HYBRID.replace(alpha=0.1 if self.rank else 0.2), RING),
+            "nodes": lambda: DecentralizedOptimizer(
+                Bowl(), HYBRID, peer.Network(peer.topology.ring(6))
+            ),
+            "alpha": lambda: DecentralizedOptimizer(
+                Bowl(), HYBRID.replace(alpha=0.1 if self.rank else 0.2), RING
+            ),
             "wrapped": lambda: DecentralizedOptimizer(wrapped, HYBRID, RING),
             "group": lambda: optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]}),
             "closure": optimizer.step,
@@ -317,7 +359,9 @@ class Worker:
             "loaded early": load_early,
             "twice": lambda: self.walk(*self.bowl(twice), range(1)),
             "rate": lambda: bad_rate.step(lambda: self.loss(d2, 0)),
-            "nested": lambda: DecentralizedOptimizer(nn.Sequential(nn.ReLU(), nn.Sequential(wrapped)), HYBRID, RING),
+            "nested": lambda: DecentralizedOptimizer(
+                nn.Sequential(nn.ReLU(), nn.Sequential(wrapped)), HYBRID, RING
+            ),
             "around": self.step_around,
             "gradients": self.step_with_gradients,
             "frozen": lambda: self.step_with_other_parameters("left", False),
@@ -335,7 +379,10 @@ class Worker:
 
     def step_around(self):
         model = nn.Linear(2, 2)
-        optimizer, around = DecentralizedOptimizer(model, HYBRID, RING), nn.parallel.DistributedDataParallel(model)
+        optimizer, around = (
+            DecentralizedOptimizer(model, HYBRID, RING),
+            nn.parallel.DistributedDataParallel(model),
+        )
         optimizer.step(lambda: around(torch.ones(1, 2)).sum())
 
     def step_with_gradients(self):
@@ -387,8 +434,16 @@ class Worker:
 
         single = Dropped()
         single = single, DecentralizedOptimizer(single, HYBRID, RING)
-        directed = peer.methods.gt_dsgd(), peer.Network((np.eye(NODES) + np.roll(np.eye(NODES), 1, axis=0)) / 2)
-        several, one_way, rates, pair = self.bowl(), self.bowl(*directed), self.bowl(), [self.bowl(), self.bowl()]
+        directed = (
+            peer.methods.gt_dsgd(),
+            peer.Network((np.eye(NODES) + np.roll(np.eye(NODES), 1, axis=0)) / 2),
+        )
+        several, one_way, rates, pair = (
+            self.bowl(),
+            self.bowl(*directed),
+            self.bowl(),
+            [self.bowl(), self.bowl()],
+        )
         self.seen["crossed fewer steps"] = outcome(lambda: self.fewer_steps(*several))
         self.seen["crossed again"] = outcome(several[1].average_parameters)
         self.seen["crossed single tensor"] = outcome(lambda: self.fewer_steps(*single))
@@ -397,14 +452,23 @@ class Worker:
         self.seen["crossed rate"] = outcome(lambda: another_rate(*rates))
 
     def not_finite(self):
-        for kind, bad in (("loss", lambda x: x.sum() * torch.nan), ("gradient", lambda x: (0 * x).sqrt().sum())):
+        for kind, bad in (
+            ("loss", lambda x: x.sum() * torch.nan),
+            ("gradient", lambda x: (0 * x).sqrt().sum()),
+        ):
             model, optimizer = self.bowl()
             self.walk(model, optimizer, range(3))
             before = point(model), model.calls.clone(), torch.get_rng_state()
-            closure = (lambda m=model, b=bad: b(m())) if self.rank == 1 else (lambda m=model: self.loss(m, 3))
+            closure = (
+                (lambda m=model, b=bad: b(m()))
+                if self.rank == 1
+                else (lambda m=model: self.loss(m, 3))
+            )
             self.seen[f"not finite {kind}"] = outcome(lambda o=optimizer, c=closure: o.step(c))
             after = point(model), model.calls.clone(), torch.get_rng_state()
-            self.seen[f"same {kind}"] = [np.array_equal(b, a) for b, a in zip(before, after, strict=True)]
+            self.seen[f"same {kind}"] = [
+                np.array_equal(b, a) for b, a in zip(before, after, strict=True)
+            ]
         optimizer = DecentralizedOptimizer(model, HYBRID, RING, start="keep")
         self.seen["kept"] = point(model), before[0]
         self.seen["after all"], _ = self.walk(model, optimizer, range(2))
@@ -430,7 +494,9 @@ class Worker:
 
     def pieces(self):
         """Vectors and compressed vectors that are too large for one message, and the same in one message."""
-        compressed = peer.methods.choco_sgd(alpha=0.1, compressor=peer.compressors.top_k(0.07))  # fewer bytes than p
+        compressed = peer.methods.choco_sgd(
+            alpha=0.1, compressor=peer.compressors.top_k(0.07)
+        )  # fewer bytes than p
         for method in (peer.methods.gt_dsgd(alpha=0.1), peer.methods.d2(alpha=0.1), compressed):
             for way, inline in (("pieces", channels.INLINE), ("whole", 1 << 22)):
                 with pytest.MonkeyPatch.context() as patch:
@@ -440,7 +506,10 @@ class Worker:
                     model = nn.Linear(300, 300).double()
                     optimizer = DecentralizedOptimizer(model, method, RING)
                     inputs = torch.randn(
-                        3, 300, dtype=torch.float64, generator=torch.Generator().manual_seed(self.rank)
+                        3,
+                        300,
+                        dtype=torch.float64,
+                        generator=torch.Generator().manual_seed(self.rank),
                     )
                     shelves = []
                     for _ in range(4):
@@ -452,7 +521,9 @@ class Worker:
     def cycled(self):
         """Schedulers keep numbers of their own in the group."""
         model, optimizer = self.bowl()
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9, cycle_momentum=False)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, 0.1, total_steps=9, cycle_momentum=False
+        )
         self.seen["cycled"], _ = self.walk(model, optimizer, range(4), schedule)
 
     def broken(self):
@@ -463,7 +534,9 @@ class Worker:
             raise RuntimeError("Invalid scalar type")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(optimizer.peers.channel, "wires", types.SimpleNamespace(send=fails, recv=fails))
+            patch.setattr(
+                optimizer.peers.channel, "wires", types.SimpleNamespace(send=fails, recv=fails)
+            )
             self.seen["broken"] = outcome(optimizer.average_parameters)
 
 
@@ -516,5 +589,8 @@ def main(folder):
         worker.broken,
     ):
         check()
-    np.savez(worker.folder / f"{worker.rank}.npz", **{name: np.asarray(value) for name, value in worker.seen.items()})
+    np.savez(
+        worker.folder / f"{worker.rank}.npz",
+        **{name: np.asarray(value) for name, value in worker.seen.items()},
+    )
     worker.fewer_steps(*worker.bowl())  # nobody catches that error

@@ -121,8 +121,12 @@ def _rank(env, log, action, arguments):
     torch.set_num_threads(1)
     several = int(env.get("WORLD_SIZE", env.get("JAX_NUM_PROCESSES", "1"))) > 1
     if several and hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))  # of one each, so that its threads need not wake each other elsewhere
-        os.sched_setaffinity(0, {cores[int(env.get("RANK", env.get("JAX_PROCESS_ID", "0"))) % len(cores)]})
+        cores = sorted(
+            os.sched_getaffinity(0)
+        )  # of one each, so that its threads need not wake each other elsewhere
+        os.sched_setaffinity(
+            0, {cores[int(env.get("RANK", env.get("JAX_PROCESS_ID", "0"))) % len(cores)]}
+        )
     warnings.simplefilter("error")
     pace.SHARE = 1e9  # checkpoints at every record
     spectra.estimated = unmeasured
@@ -162,15 +166,24 @@ def compute(folder):
     found["held"] = np.array([len(leaf) for leaf in own.data])
     # Links with a memory, and others that fail beside them, stopped and resumed.
     faults = [peer.faults.burst(0.3, 0.4), peer.faults.drop(0.2)]
-    network, options = peer.Network(peer.topology.ring(4), faults=faults), {"precision": 64, "engine": "processes"}
+    network, options = (
+        peer.Network(peer.topology.ring(4), faults=faults),
+        {"precision": 64, "engine": "processes"},
+    )
     first = peer.run(method, problem, network, steps=9, record=[9], **options)
-    found["resumed"] = peer.run(method, problem, network, steps=20, record=[9, 20], resume=first, **options).x
+    found["resumed"] = peer.run(
+        method, problem, network, steps=20, record=[9, 20], resume=first, **options
+    ).x
     found["whole"] = peer.run(method, problem, network, steps=20, record=[9, 20], **options).x
     rank = engine.connect()
-    part = interrupted(lambda: peer.run(method, problem, network, steps=20, record=[9, 20], **options))
+    part = interrupted(
+        lambda: peer.run(method, problem, network, steps=20, record=[9, 20], **options)
+    )
 
     def onward(resume):
-        return peer.run(method, problem, network, steps=20, record=[9, 20], resume=resume, **options)
+        return peer.run(
+            method, problem, network, steps=20, record=[9, 20], resume=resume, **options
+        )
 
     found["resumed from a part"] = onward(part).x
     found["resumed from its folder"] = onward(part.save(Path(folder) / f"part-{rank}")).x
@@ -189,7 +202,9 @@ def compute(folder):
     found["seeds"] = np.stack([trace.x for trace in several])
     told["stopped"] = [[trace.status, trace.message, trace.steps] for trace in several]
     told["calls"] = calls
-    told["broken"] = failure(lambda: peer.run(method, problem, network, steps=9, callback=lambda _: 1 / 0, **options))
+    told["broken"] = failure(
+        lambda: peer.run(method, problem, network, steps=9, callback=lambda _: 1 / 0, **options)
+    )
     # Numbers in the state of a node, which differ where nodes have slept.
     adam = adaptive()
     found["adaptive"] = peer.run(*adam, steps=8, record=1, **options).state.estimator.of_m
@@ -199,9 +214,15 @@ def compute(folder):
         "sent by a tracker": weighed(
             lambda: peer.run(peer.methods.gt_hsgd(), *adam[1:], steps=20, record=4, **options)
         ),
-        "another seed": program(command(Path(folder) / "none", "--seed", str(7 * (rank == 1)), "--data-seed", "0")),
-        "another strength": program(command(Path(folder) / "none", "--strength", str(0.5 + (rank == 1)))),
-        "another data seed": program(command(Path(folder) / "none", "--data-seed", str(5 + (rank == 1)))),
+        "another seed": program(
+            command(Path(folder) / "none", "--seed", str(7 * (rank == 1)), "--data-seed", "0")
+        ),
+        "another strength": program(
+            command(Path(folder) / "none", "--strength", str(0.5 + (rank == 1)))
+        ),
+        "another data seed": program(
+            command(Path(folder) / "none", "--data-seed", str(5 + (rank == 1)))
+        ),
         "other rows": program(command(Path(folder) / "none", "--rows", str(300 + 4 * (rank == 1)))),
         "three nodes": program(command(Path(folder) / "none", "--nodes", "3")),
         "unbroken": program(command(Path(folder) / "run")),
@@ -245,7 +266,10 @@ def weighed(run):
     from peerdescent.engines.channels import Channel
     from peerdescent.runs.course import Course
 
-    begin, stages = Channel.begin_exchange, {name: getattr(Course, name) for name in ("record", "advance")}
+    begin, stages = (
+        Channel.begin_exchange,
+        {name: getattr(Course, name) for name in ("record", "advance")},
+    )
     found, now = {name: [] for name in stages}, []
 
     def weigh(self, sends, sources, like, what, *more):

@@ -30,13 +30,24 @@ FAULTY_STEPS = 30
 """Steps of runs in which something goes wrong on links."""
 
 
-FEW = {"dsgd": "directed", "d2": "ring", "d-get": "changing", "motef": "directed", "proxskip": "ring"}
+FEW = {
+    "dsgd": "directed",
+    "d2": "ring",
+    "d-get": "changing",
+    "motef": "directed",
+    "proxskip": "ring",
+}
 """One method for each way to communicate: a mix, a disagreement, two rounds in either branch of an `every`, compressed,
 and by a coin."""
 SOME = FEW | {"gt-nsgdm": "directed", "proxgt": "changing"}
 """And what else a device with two nodes does for each of them: products of vectors, and proximal maps."""
 OPTIONS = {"period": 7, "interval": 3, "probability": 0.4}
-COMPRESSORS = {"choco-sgd": "random-k(0.5)", "beer": "sign", "motef": "quantize(4)", "docom": "top-k(0.5)"}
+COMPRESSORS = {
+    "choco-sgd": "random-k(0.5)",
+    "beer": "sign",
+    "motef": "quantize(4)",
+    "docom": "top-k(0.5)",
+}
 
 
 def cases(nodes, kind="all"):
@@ -61,7 +72,11 @@ def cases(nodes, kind="all"):
     directed = [method.name for method in methods if not method.needs.symmetric]
     for topology, network in networks.items():
         for method in methods:
-            allowed = {"ring", *["directed"][method.needs.symmetric :], *["changing"][method.needs.static :]}
+            allowed = {
+                "ring",
+                *["directed"][method.needs.symmetric :],
+                *["changing"][method.needs.static :],
+            }
             if kind != "all" or not LONG:
                 allowed = {(FEW if kind == "few" else SOME).get(method.name)}
             elif method.name not in FEW:
@@ -69,9 +84,17 @@ def cases(nodes, kind="all"):
                 allowed = {first if first in allowed else "ring"}
             if topology in allowed:
                 proximal = "proximal" in type(method.parts[1]).__name__
-                yield f"{method.name} {topology}", method, composite if proximal else problem, network, STEPS
+                yield (
+                    f"{method.name} {topology}",
+                    method,
+                    composite if proximal else problem,
+                    network,
+                    STEPS,
+                )
     for name, network in faulty(nodes, kind).items():
-        usual = peer.methods.gt_hsgd() if kind == "all" and network.rounds == 1 else peer.methods.dsgd()
+        usual = (
+            peer.methods.gt_hsgd() if kind == "all" and network.rounds == 1 else peer.methods.dsgd()
+        )
         pushing = [peer.methods.push_pull(), peer.methods.add_opt(alpha=0.02)]
         for method in [usual] if network.pushed is None else pushing:
             yield f"{method.name} {name}", method, problem, network, FAULTY_STEPS
@@ -89,8 +112,12 @@ def faulty(nodes, kind):
         "burst-inactive": [faults.burst(0.2, 0.4), faults.inactive(0.2)],
     }
     if kind == "few":
-        known = {"burst-inactive-noise": [*known["burst-inactive"], faults.noise(0.01)]}  # there is a drop below
-    unbalanced = nx.DiGraph([*((i, (i + 1) % nodes) for i in range(nodes)), (0, 2), (nodes - 1, 1), (0, nodes - 1)])
+        known = {
+            "burst-inactive-noise": [*known["burst-inactive"], faults.noise(0.01)]
+        }  # there is a drop below
+    unbalanced = nx.DiGraph(
+        [*((i, (i + 1) % nodes) for i in range(nodes)), (0, 2), (nodes - 1, 1), (0, nodes - 1)]
+    )
     drawn = {}
     if kind == "some":
         drawn = {"random-matching": peer.Network(topology.random_matching(nodes))}
@@ -104,7 +131,9 @@ def faulty(nodes, kind):
 
 
 def iterates(method, problem, network, steps, engine):
-    return peer.run(method, problem, network, steps=steps, precision=64, record=2, engine=engine, progress=False).x
+    return peer.run(
+        method, problem, network, steps=steps, precision=64, record=2, engine=engine, progress=False
+    ).x
 
 
 class Counted(NamedTuple):
@@ -115,7 +144,9 @@ class Counted(NamedTuple):
 
 
 def by_hand():
-    return peer.Method(lambda x, net: Counted(x, 1), lambda s, net: Counted(net.mix(s.x) + 0.1 * s.k, s.k + 1))
+    return peer.Method(
+        lambda x, net: Counted(x, 1), lambda s, net: Counted(net.mix(s.x) + 0.1 * s.k, s.k + 1)
+    )
 
 
 class Iterate(NamedTuple):
@@ -129,7 +160,9 @@ def by_lengths():
         g = net.grad(x, net.sample(1))
         return net.mix(x - 0.1 * g / (1 + net.mix(net.dot(g, g))) ** 0.5)
 
-    return peer.Method(lambda x, net: Iterate(moved(x, net)), lambda s, net: Iterate(moved(s.x, net)), "by lengths")
+    return peer.Method(
+        lambda x, net: Iterate(moved(x, net)), lambda s, net: Iterate(moved(s.x, net)), "by lengths"
+    )
 
 
 def refusal(action):
@@ -143,11 +176,16 @@ def refusal(action):
 def facts(nodes):
     """What else the tests ask of one set of devices, beside the iterates."""
     spy, problem, ring = Spy(), small_logistic(nodes), peer.Network(peer.topology.ring(nodes))
-    method, options = peer.methods.gt_hsgd(0.3, 0.1), {"record": 5, "engine": "sharded", "precision": 64}
+    method, options = (
+        peer.methods.gt_hsgd(0.3, 0.1),
+        {"record": 5, "engine": "sharded", "precision": 64},
+    )
     whole = peer.run(method, problem, ring, steps=40, progress=spy, **options)
     part = peer.run(method, problem, ring, steps=24, progress=False, **options)
     resumed = peer.run(method, problem, ring, steps=40, progress=False, resume=part, **options)
-    again = peer.run(by_hand(), problem, ring, steps=9, progress=False, x0=np.arange(5.0), **options)
+    again = peer.run(
+        by_hand(), problem, ring, steps=9, progress=False, x0=np.arange(5.0), **options
+    )
     machine = Sharded(method, problem, ring, 0, np.dtype("float32"))
     odd = [small_logistic(n) for n in ((5, 7) if nodes == 8 else ())]
     return {
@@ -156,12 +194,24 @@ def facts(nodes):
         "seen": len(spy.seen),
         "table": whole.table.drop(columns=["seconds", "clock", "tracking"]).to_dict("list"),
         "x_tilde": whole.x_tilde.tolist(),
-        "resumed": bool(np.array_equal(resumed.x, whole.x) and np.array_equal(resumed.x_tilde, whole.x_tilde)),
+        "resumed": bool(
+            np.array_equal(resumed.x, whole.x) and np.array_equal(resumed.x_tilde, whole.x_tilde)
+        ),
         "by hand": [again.x.tolist(), int(again.state.k)],
-        "held": sorted({s.data.shape[0] for leaf in jax.tree.leaves(machine.data) for s in leaf.addressable_shards}),
+        "held": sorted(
+            {
+                s.data.shape[0]
+                for leaf in jax.tree.leaves(machine.data)
+                for s in leaf.addressable_shards
+            }
+        ),
         "used": machine.mesh.size,
         "refused": [
-            refusal(lambda p=p: peer.run(method, p, peer.Network(peer.topology.ring(p.nodes)), steps=3, **options))
+            refusal(
+                lambda p=p: peer.run(
+                    method, p, peer.Network(peer.topology.ring(p.nodes)), steps=3, **options
+                )
+            )
             for p in odd
         ],
     }

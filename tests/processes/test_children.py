@@ -23,7 +23,9 @@ def test_a_child_of_a_session_that_ignores_signals_does_not():
 
 
 def test_a_child_can_be_interrupted():
-    with children.spawn([sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]) as child:
+    with children.spawn(
+        [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
+    ) as child:
         assert child.stdout.readline()
         child.send_signal(signal.SIGINT)
         _, errors = child.communicate(timeout=20)
@@ -41,7 +43,9 @@ def test_the_children_of_a_child_end_with_it():
         grandchild = Path(f"/proc/{int(child.stdout.readline())}/stat")
         assert grandchild.exists()
     # It may wait for somebody to take note of its end.
-    children.until(lambda: not grandchild.exists() or grandchild.read_text().split()[2] == "Z", limit=10)
+    children.until(
+        lambda: not grandchild.exists() or grandchild.read_text().split()[2] == "Z", limit=10
+    )
 
 
 def test_waiting_has_a_limit():

@@ -12,7 +12,11 @@ from ranks import group
 
 FOLDER = Path(__file__).parents[2] / "examples"
 NODES = 2
-TEXT = ["gt-adam[alpha=0.003]", "adam*choco[alpha=0.003,compressor=top-k(0.05)]", "ddp[alpha=0.003]"]
+TEXT = [
+    "gt-adam[alpha=0.003]",
+    "adam*choco[alpha=0.003,compressor=top-k(0.05)]",
+    "ddp[alpha=0.003]",
+]
 DIGITS = ["gt-hsgd[alpha=0.1,beta=0.3]", "gt-dsgd[alpha=0.1]", "ddp[alpha=0.1]"]
 
 
@@ -25,7 +29,13 @@ def example(name, *words):
 @pytest.mark.parametrize(
     ("name", "table", "length", "methods"),
     [
-        pytest.param("torch_text.py", "text.csv", ["--samples", "36", "--batch", "4"], TEXT, marks=pytest.mark.long),
+        pytest.param(
+            "torch_text.py",
+            "text.csv",
+            ["--samples", "36", "--batch", "4"],
+            TEXT,
+            marks=pytest.mark.long,
+        ),
         ("torch_mnist.py", "mnist.csv", ["--samples", "320", "--batch", "16"], DIGITS),
     ],
 )

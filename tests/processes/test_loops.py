@@ -67,8 +67,16 @@ def seen(problem, slopes, tmp_path_factory):
         codes, said = started.wait(LIMIT)
     assert all((folder / f"{rank}.npz").exists() for rank in range(NODES)), said
     ranks = [np.load(folder / f"{rank}.npz") for rank in range(NODES)]
-    found = {name: np.stack([each[name] for each in ranks]) for name in ranks[0].files if "together" not in name}
-    uneven = {name: [each[name].tolist() for each in ranks] for name in ranks[0].files if "together" in name}
+    found = {
+        name: np.stack([each[name] for each in ranks])
+        for name in ranks[0].files
+        if "together" not in name
+    }
+    uneven = {
+        name: [each[name].tolist() for each in ranks]
+        for name in ranks[0].files
+        if "together" in name
+    }
     ends = [(folder / f"{rank}.txt").read_text() for rank in range(NODES)]
     return {**found, **uneven, "codes": codes, "logs": said, "ends": ends}
 
@@ -76,7 +84,9 @@ def seen(problem, slopes, tmp_path_factory):
 @pytest.fixture
 def gradient(problem, slopes):
     """What gives the gradients (NODES, P) of batch t at points (NODES, P)."""
-    return lambda x, t: np.stack([problem.data.matrix[i] @ x[i] + slopes[t, i] for i in range(NODES)])
+    return lambda x, t: np.stack(
+        [problem.data.matrix[i] @ x[i] + slopes[t, i] for i in range(NODES)]
+    )
 
 
 @pytest.mark.parametrize("name", dict.fromkeys([*ONE_POINT, *AHEAD]))
@@ -94,13 +104,18 @@ def test_rounds_of_known_vectors_begin_with_the_forward_pass(name, seen):
     assert (begun[:, 1:] == (name in AHEAD)).all()
 
 
-@pytest.mark.parametrize("name", [*OVERLAPS, "scheduled", "one peer", *(f"{name} halved" for name in HALVED)])
+@pytest.mark.parametrize(
+    "name", [*OVERLAPS, "scheduled", "one peer", *(f"{name} halved" for name in HALVED)]
+)
 def test_rounds_of_sums_with_the_gradient_are_sent_during_the_backward_pass(name, seen):
     """All pieces of them, from the second step on, and bit for bit what is sent after it, whole or in pieces."""
     plain = f"free {name}" if name in ONE_POINT else f"overlap plain {name}"
     assert np.array_equal(seen[f"overlap {name}"], seen[plain])
     pieces, method = -(-P * 8 // 16), name.removesuffix(" halved")
-    streams = [t in STREAMED_AT.get(method, range(1, STEPS if method in STREAMED else 0)) for t in range(STEPS)]
+    streams = [
+        t in STREAMED_AT.get(method, range(1, STEPS if method in STREAMED else 0))
+        for t in range(STEPS)
+    ]
     assert (seen[f"overlap sent {name}"] == pieces * np.array(streams)).all()
 
 
@@ -110,8 +125,9 @@ def test_gradients_that_may_be_sent_must_stay_as_they_are(name, way, seen):
     """Whether or not they are sent: in the first step, with groups, and in messages of one piece they are not."""
     step = 0 if way == " first" else 4
     for said in seen[f"refusal overlap {name}{way}"]:
-        assert f"gradients were changed after the backward pass of step {step}, in which overlap=True sends" in str(
-            said
+        assert (
+            f"gradients were changed after the backward pass of step {step}, in which overlap=True sends"
+            in str(said)
         )
         assert "use overlap=False" in str(said)
 
@@ -121,21 +137,29 @@ def test_gradients_that_stay_as_they_are_are_fine(seen):
 
 
 def test_overlap_refuses_what_it_cannot_serve(seen):
-    assert all("step(closure) computes gradients in the step" in str(said) for said in seen["refusal overlap closure"])
     assert all(
-        "overlap=True is for methods that take one gradient" in str(said) for said in seen["refusal overlap two"]
+        "step(closure) computes gradients in the step" in str(said)
+        for said in seen["refusal overlap closure"]
+    )
+    assert all(
+        "overlap=True is for methods that take one gradient" in str(said)
+        for said in seen["refusal overlap two"]
     )
 
 
 @pytest.mark.parametrize("name", ["gt-dsgd", "dsgd-atc"])
 def test_what_was_sent_and_is_not_finite_ends_the_step_of_all(name, seen):
-    assert all("not finite" in str(said) for said in seen[f"spoiled {name}"]), seen[f"spoiled {name}"]
+    assert all("not finite" in str(said) for said in seen[f"spoiled {name}"]), seen[
+        f"spoiled {name}"
+    ]
     assert seen[f"spoiled kept {name}"].all(), "the parameters are those before the step"
 
 
 def test_numbers_beyond_the_end_of_a_line_are_compared_too(seen):
     assert (seen["many groups"] == "no refusal").all()
-    assert all("expected 'optimizer" in str(said) for said in seen["refusal many groups"]), seen["refusal many groups"]
+    assert all("expected 'optimizer" in str(said) for said in seen["refusal many groups"]), seen[
+        "refusal many groups"
+    ]
 
 
 @pytest.mark.parametrize("name", TWO_POINTS)
@@ -301,7 +325,9 @@ def test_what_cannot_work_is_refused_in_every_process(name, message, seen):
 
 def test_messages_of_half_the_bytes_keep_the_mean(seen):
     full = seen["rounded bytes None"]
-    assert (full == 2 * STEPS * 2 * 4 * P).all(), "two rounds a step, two neighbours, four bytes a number"
+    assert (full == 2 * STEPS * 2 * 4 * P).all(), (
+        "two rounds a step, two neighbours, four bytes a number"
+    )
     for kind in ("torch.bfloat16", "torch.float16"):
         assert (seen[f"rounded bytes {kind}"] * 2 == full).all()
         y, v = seen[f"rounded tracker {kind}"].mean(axis=0)
@@ -324,7 +350,9 @@ def test_rounded_disagreements_cancel(seen):
 
 def test_what_rounds_to_infinity_is_never_mixed(seen):
     cause = "rank 2: 4 of 5 numbers of the vector to mix, as float16, are not finite in step 0"
-    assert all(said.startswith("NotFinite: ") and cause in said for said in map(str, seen["too large"]))
+    assert all(
+        said.startswith("NotFinite: ") and cause in said for said in map(str, seen["too large"])
+    )
 
 
 @pytest.mark.parametrize("name", ["dsgd", "d-adam"])
@@ -349,7 +377,11 @@ def test_parameters_in_half_precision_have_a_master_in_single(name, seen):
 def test_compressed_messages_are_counted_as_they_are_packed(name, seen):
     p = 20 * 10 + 10
     draw = source(np, 0, 0, COMPRESSION, 0).of(np.array([0]))
-    size = compressors.parse(COMPRESSED[name]).encode(np.random.default_rng(0).normal(size=p).astype("f4"), draw).nbytes
+    size = (
+        compressors.parse(COMPRESSED[name])
+        .encode(np.random.default_rng(0).normal(size=p).astype("f4"), draw)
+        .nbytes
+    )
     assert size < 4 * p / 3
     rounds = STEPS if name == "choco-sgd" else 2 * STEPS - 1
     assert (seen[f"compressed {name}"] == rounds * 2 * size).all()
@@ -364,7 +396,9 @@ def test_local_steps_send_nothing(name, rounds, seen):
 
 def test_loaders_of_different_lengths_end_together(seen):
     assert seen["together shortest"] == [[0, 1, 2] * 2] * NODES
-    assert seen["together longest"] == [[k % length for k in range(max(LENGTHS))] * 2 for length in LENGTHS]
+    assert seen["together longest"] == [
+        [k % length for k in range(max(LENGTHS))] * 2 for length in LENGTHS
+    ]
     assert seen["together steps"] == [2 * (3 + 5)] * NODES
 
 
@@ -384,7 +418,9 @@ def test_parameters_that_others_change_after_a_step_are_seen(name, seen, gradien
 def test_copies_of_a_model_have_no_part_in_its_optimizer(seen):
     assert seen["copies begin nothing"].all()
     assert np.array_equal(seen["beside copies"], seen["free dsgd"][:, 2:])
-    assert seen["hooks"].tolist() == [[1, 1, 1]] * NODES, "a new optimizer takes the place of an earlier one"
+    assert seen["hooks"].tolist() == [[1, 1, 1]] * NODES, (
+        "a new optimizer takes the place of an earlier one"
+    )
 
 
 def test_parameters_have_storages_of_their_own(seen):
@@ -439,7 +475,10 @@ def test_the_state_of_a_site_goes_on_bit_for_bit(seen):
 
 
 def test_other_parameters_in_one_process_are_refused_in_all_sites(seen):
-    assert all("the state is of other parameters than the model" in str(said) for said in seen["refusal site state"])
+    assert all(
+        "the state is of other parameters than the model" in str(said)
+        for said in seen["refusal site state"]
+    )
 
 
 def test_loaders_of_a_site_end_together(seen):
@@ -458,7 +497,10 @@ def test_a_site_skips_a_batch_beyond_all_numbers(seen):
 def test_a_process_that_ends_before_the_others_is_named_with_what_may_have_happened(seen):
     assert seen["ends"][2] == "no error"
     for rank in (0, 1, 3):
-        assert re.match(r"PeerLost: rank \d: rank \d is gone, in step [23]; it may have failed", seen["ends"][rank])
+        assert re.match(
+            r"PeerLost: rank \d: rank \d is gone, in step [23]; it may have failed",
+            seen["ends"][rank],
+        )
         assert "fewer batches than the others: where loaders differ" in seen["ends"][rank]
         assert "iterate over optimizer.together(loader)" in seen["ends"][rank]
     assert all("rank 2 is gone" in seen["ends"][rank] for rank in (1, 3))
@@ -470,7 +512,9 @@ def test_a_forward_pass_at_the_end_does_not_hold_up_the_exit(seen):
 
 @pytest.fixture
 def single_process():
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
     yield
     torch.distributed.destroy_process_group()
 

@@ -164,7 +164,9 @@ def test_a_step_that_fails_changes_nothing(seen):
     assert np.array_equal(seen["recovered"], seen["gt-hsgd ring x"][:, -1])
 
 
-@pytest.mark.parametrize(("name", "method"), {"one point": "gt-dsgd", "two points": "gt-hsgd"}.items())
+@pytest.mark.parametrize(
+    ("name", "method"), {"one point": "gt-dsgd", "two points": "gt-hsgd"}.items()
+)
 def test_a_process_that_has_sent_nothing_may_try_again_alone(name, method, seen):
     assert np.array_equal(seen[f"recovered alone {name}"], seen[f"{method} ring x"][:, -1])
 
@@ -229,7 +231,12 @@ AVERAGE, MIX = "average_parameters", "mix, lr = 0.1, beta = 0.3"
 @pytest.mark.parametrize(
     ("name", "one", "other", "alone"),
     [
-        ("fewer steps", rf"step 5, .*: {AVERAGE}, 5 of torch.float64", f"step 6, message 0, 5 of float64: {MIX}", 0),
+        (
+            "fewer steps",
+            rf"step 5, .*: {AVERAGE}, 5 of torch.float64",
+            f"step 6, message 0, 5 of float64: {MIX}",
+            0,
+        ),
         (
             "single tensor",
             rf"step 5, .*: {AVERAGE}, 64 of torch.float64",
@@ -249,7 +256,10 @@ def test_what_is_not_expected_is_an_error_that_names_both_sides(name, one, other
         assert found, said
         assert alone in (int(found[1]), int(found[3]))
         assert found[2] != found[4]
-        assert any(re.search(a, found[2]) and re.search(b, found[4]) for a, b in ((one, other), (other, one))), said
+        assert any(
+            re.search(a, found[2]) and re.search(b, found[4])
+            for a, b in ((one, other), (other, one))
+        ), said
         if rank == (alone + 2) % NODES:
             assert said.startswith(f"ValueError: rank {rank} stops in step "), said
         else:
@@ -259,14 +269,18 @@ def test_what_is_not_expected_is_an_error_that_names_both_sides(name, one, other
 
 def test_what_has_stopped_does_not_go_on(seen):
     for said in seen["crossed again"]:
-        assert re.search(r"ValueError: optimizer \d+ has stopped, so make a new one; the cause was: rank \d", str(said))
+        assert re.search(
+            r"ValueError: optimizer \d+ has stopped, so make a new one; the cause was: rank \d",
+            str(said),
+        )
 
 
 def test_an_error_that_nobody_catches_ends_all_processes(seen):
     assert seen["codes"] == [1] * NODES
     for rank, text in enumerate(seen["logs"]):
         assert re.search(
-            rf"ValueError: rank {rank} (expected|stops in step 6, since rank \d expected) .* sent", text
+            rf"ValueError: rank {rank} (expected|stops in step 6, since rank \d expected) .* sent",
+            text,
         ), text
 
 
@@ -275,7 +289,9 @@ def test_what_is_not_finite_is_never_mixed(kind, seen):
     count = {"loss": "1 of 1", "gradient": "5 of 5"}[kind]
     cause = f"rank 1: {count} numbers of the {kind} are not finite in step 3, and nobody has mixed them: look at"
     for rank, said in enumerate(seen[f"not finite {kind}"]):
-        assert said.startswith(f"NotFinite: {'' if rank == 1 else f'rank {rank} stops in step 3, since '}{cause}"), said
+        assert said.startswith(
+            f"NotFinite: {'' if rank == 1 else f'rank {rank} stops in step 3, since '}{cause}"
+        ), said
     assert seen[f"same {kind}"].all(), "parameters, buffers and random state"
 
 
@@ -289,7 +305,9 @@ def test_a_new_optimizer_may_keep_what_each_process_has(seen):
 def test_small_steps_of_parameters_in_half_precision_add_up(seen):
     """Each of 64 steps is 1/64 of what bfloat16 can tell from 1."""
     assert (seen["half after 1"] == 1).all()
-    assert np.array_equal(seen["half after 64"], np.full((NODES, 3), 1 - 2.0**-7, "f4")), seen["half after 64"]
+    assert np.array_equal(seen["half after 64"], np.full((NODES, 3), 1 - 2.0**-7, "f4")), seen[
+        "half after 64"
+    ]
     assert (seen["half resumed"] == 1 - 2.0**-7).all(), "the state has what was rounded away"
 
 
@@ -320,7 +338,9 @@ def sharded():
     first = FullyShardedDataParallel.__new__(FullyShardedDataParallel)
     nn.Module.__init__(first)
     first.inner = nn.Linear(2, 2)
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
     mesh = init_device_mesh("cpu", (1,))
     yield {
         "FullyShardedDataParallel": first,
@@ -333,7 +353,9 @@ def sharded():
 @pytest.mark.parametrize("name", ["FullyShardedDataParallel", "FSDPModule", "DTensor"])
 def test_what_divides_parameters_is_refused_by_name(name, sharded):
     model = nn.Sequential(nn.ReLU(), nn.Sequential(sharded[name]))
-    with pytest.raises(ValueError, match=f"the model has a {name}, which divides .* over the processes.*: give"):
+    with pytest.raises(
+        ValueError, match=f"the model has a {name}, which divides .* over the processes.*: give"
+    ):
         DecentralizedOptimizer(model, HYBRID, peer.Network([[1.0]]))
 
 
@@ -349,15 +371,55 @@ BY_HAND = peer.Method(lambda x, net: x, lambda x, net: x, "by-hand")
 @pytest.mark.parametrize(
     ("model", "method", "network", "message"),
     [
-        (Mixed(torch.ones(2), torch.ones(2).double()), HYBRID, RING, r"of float32 and float64: .* model\.to\(torch"),
-        (Mixed(torch.ones(2) * 1j), HYBRID, RING, "of complex64: all must be of one real floating type"),
-        (Mixed(torch.ones(2), torch.ones(2, device="meta")), HYBRID, RING, r"on cpu and meta: .* model\.to\(device\)"),
-        (Mixed(torch.ones(2, device="meta")), HYBRID, RING, "on meta: all must be on the CPU or on one GPU"),
+        (
+            Mixed(torch.ones(2), torch.ones(2).double()),
+            HYBRID,
+            RING,
+            r"of float32 and float64: .* model\.to\(torch",
+        ),
+        (
+            Mixed(torch.ones(2) * 1j),
+            HYBRID,
+            RING,
+            "of complex64: all must be of one real floating type",
+        ),
+        (
+            Mixed(torch.ones(2), torch.ones(2, device="meta")),
+            HYBRID,
+            RING,
+            r"on cpu and meta: .* model\.to\(device\)",
+        ),
+        (
+            Mixed(torch.ones(2, device="meta")),
+            HYBRID,
+            RING,
+            "on meta: all must be on the CPU or on one GPU",
+        ),
         (nn.ReLU(), HYBRID, RING, "no trainable parameter: set requires_grad"),
-        (nn.Linear(2, 2).requires_grad_(False), HYBRID, RING, "no trainable parameter: set requires_grad"),
-        (nn.Linear(2, 2), peer.methods.gt_sarah(), RING, "gt-sarah takes exact local gradients.*such as d-get"),
-        (nn.Linear(2, 2), BY_HAND, RING, r"by-hand has no step size that a schedule could set.*peer\.compose"),
-        (nn.Linear(2, 2), peer.methods.d2(), peer.Network(peer.topology.directed_exponential(4)), "use gt-dsgd"),
+        (
+            nn.Linear(2, 2).requires_grad_(False),
+            HYBRID,
+            RING,
+            "no trainable parameter: set requires_grad",
+        ),
+        (
+            nn.Linear(2, 2),
+            peer.methods.gt_sarah(),
+            RING,
+            "gt-sarah takes exact local gradients.*such as d-get",
+        ),
+        (
+            nn.Linear(2, 2),
+            BY_HAND,
+            RING,
+            r"by-hand has no step size that a schedule could set.*peer\.compose",
+        ),
+        (
+            nn.Linear(2, 2),
+            peer.methods.d2(),
+            peer.Network(peer.topology.directed_exponential(4)),
+            "use gt-dsgd",
+        ),
         (nn.Linear(2, 2).parameters(), HYBRID, RING, "model is a generator: give a Module"),
         (nn.Linear(2, 2), RING, HYBRID, "method is a Network: give a Method"),
         (nn.Linear(2, 2), HYBRID, peer.topology.ring(4), "network is a Graph: give a Network"),

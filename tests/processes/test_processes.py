@@ -76,7 +76,9 @@ def test_it_computes_what_the_others_do(computed, engine):
     if LONG:
         assert {name.split()[0] for name in names} == set(peer.methods.METHODS)
         more = 6 + 5 * (engine == "debug")
-        assert len(names) == len(peer.methods.METHODS) + more, "five more networks, numbers, five with faults"
+        assert len(names) == len(peer.methods.METHODS) + more, (
+            "five more networks, numbers, five with faults"
+        )
 
 
 def test_all_processes_record_the_same(computed):
@@ -104,7 +106,9 @@ def test_tracking_errors_are_those_of_other_engines(computed):
     name, method, problem, network, steps = case
     options = {"steps": steps, "precision": 64, "record": 2}
     for engine in ("stacked", "debug"):
-        table = peer.run(method, problem, network, engine=engine, **options).table.drop(columns=["seconds", "clock"])
+        table = peer.run(method, problem, network, engine=engine, **options).table.drop(
+            columns=["seconds", "clock"]
+        )
         expected, column = table["tracking"].to_numpy(), table.columns.get_loc("tracking")
         assert expected[-1] > 1e-3
         for rank in computed:
@@ -127,7 +131,9 @@ def test_records_send_iterates_and_means(computed, told):
         assert rank["sent by a tracker"]["record"] == [first, *[[x, *evaluation, *mean(p)]] * 4]
         for name in ("sent", "sent by a tracker"):
             assert len(rank[name]["advance"]) == 4
-            assert all(between in ([], [x]) for between in rank[name]["advance"]), "x for x_tilde, at most"
+            assert all(between in ([], [x]) for between in rank[name]["advance"]), (
+                "x for x_tilde, at most"
+            )
             assert [] in rank[name]["advance"]
 
 
@@ -136,8 +142,14 @@ def test_an_interrupted_run_has_the_state_of_its_node(computed, told):
         assert said["part"] == ["interrupted", 9, rank, [RANKS, 5], [5]]
         assert np.array_equal(found["resumed from a part"], found["whole"])
         assert np.array_equal(found["resumed from its folder"], found["whole"])
-        assert "process 0 is at step 9 and process 2 at step 5; give checkpoint=" in said["other steps"]
-        assert "process 1 was given the state of node 0 alone; give each process its own" in said["another's part"]
+        assert (
+            "process 0 is at step 9 and process 2 at step 5; give checkpoint="
+            in said["other steps"]
+        )
+        assert (
+            "process 1 was given the state of node 0 alone; give each process its own"
+            in said["another's part"]
+        )
 
 
 def test_process_0_decides_where_seeds_stop(computed, told):
@@ -145,17 +157,24 @@ def test_process_0_decides_where_seeds_stop(computed, told):
     _, method, problem, *_ = next(iter(shards.cases(RANKS)))
     faults = [peer.faults.burst(0.3, 0.4), peer.faults.drop(0.2)]
     network = peer.Network(peer.topology.ring(RANKS), faults=faults)
-    alone = [peer.run(method, problem, network, steps=5, record=1, seed=seed, precision=64) for seed in (5, 6)]
+    alone = [
+        peer.run(method, problem, network, steps=5, record=1, seed=seed, precision=64)
+        for seed in (5, 6)
+    ]
     for rank, (found, said) in enumerate(zip(computed, told, strict=True)):
         assert said["stopped"] == [["stopped", "the function given as stop, at step 5", 5]] * 2
         assert_close(found["seeds"], np.stack([trace.x for trace in alone]))
         assert said["calls"] == ([] if rank else [[5, 0], [5, 5], [6, 0], [6, 5]])
         broken = "ZeroDivisionError: division by zero"
-        assert said["broken"] == (f"PeerLost: process 0 has ended, by an error: {broken}" if rank else broken)
+        assert said["broken"] == (
+            f"PeerLost: process 0 has ended, by an error: {broken}" if rank else broken
+        )
 
 
 def test_the_state_of_a_finished_run_has_the_numbers_of_all_nodes(computed):
-    debug = peer.run(*adaptive(), steps=8, record=1, precision=64, engine="debug").state.estimator.of_m
+    debug = peer.run(
+        *adaptive(), steps=8, record=1, precision=64, engine="debug"
+    ).state.estimator.of_m
     assert len(np.unique(debug)) > 1
     for rank in computed:
         assert_close(rank["adaptive"], debug)
@@ -207,14 +226,26 @@ def unbroken(ran, told):
 
 def test_it_writes_the_run_folder_of_the_other_engines(unbroken, tmp_path):
     with pytest.raises(SystemExit) as left:
-        main(["run", "--config", str(unbroken / "config.toml"), "--engine", "stacked", "--out", str(tmp_path)])
+        main(
+            [
+                "run",
+                "--config",
+                str(unbroken / "config.toml"),
+                "--engine",
+                "stacked",
+                "--out",
+                str(tmp_path),
+            ]
+        )
     assert left.value.code == 0
     for path in tmp_path.rglob("*"):
         stored = path.name.startswith("step-")  # its name has a digest of its content
         assert stored or (unbroken / path.relative_to(tmp_path)).exists(), path
     mine, theirs = measured(unbroken), measured(tmp_path)
     assert list(mine.columns) == list(theirs.columns)
-    assert np.allclose(mine.drop(columns="tracking"), theirs.drop(columns="tracking"), rtol=1e-9, atol=1e-15)
+    assert np.allclose(
+        mine.drop(columns="tracking"), theirs.drop(columns="tracking"), rtol=1e-9, atol=1e-15
+    )
     assert json.loads((unbroken / "summary.json").read_text())["engine"] == "processes"
     assert_close(peer.Trace.load(unbroken).x, peer.Trace.load(tmp_path).x, 1e-10)
 
@@ -233,7 +264,10 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_a_good_checkpoint(unbro
     assert_lost(said, 2, "is gone")
     assert not (out / "summary.json").exists()
     # The newest of rank 1 is cut short, and that of rank 3 has one bit turned: the one before them is used.
-    for rank, damage in ((1, lambda b: b[: len(b) // 2]), (3, lambda b: b[:-9] + bytes([b[-9] ^ 1]) + b[-8:])):
+    for rank, damage in (
+        (1, lambda b: b[: len(b) // 2]),
+        (3, lambda b: b[:-9] + bytes([b[-9] ^ 1]) + b[-8:]),
+    ):
         place = out / "checkpoint" / f"rank-{rank}"
         newest = max(checkpoint._named(place))[1]
         newest.write_bytes(damage(newest.read_bytes()))
@@ -276,7 +310,9 @@ def test_torchrun_restarts_from_the_last_checkpoint(tmp_path):
     with spawn(start, env=os.environ | {"OMP_NUM_THREADS": "1"}) as process:
         until(lambda: reached(out, 50, 2), 120)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        workers = [pid for pid in children if b"peerdescent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        workers = [
+            pid for pid in children if b"peerdescent" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
         killed = max(step for step, _ in checkpoint._named(out / "checkpoint" / "rank-0"))
         os.kill(int(workers[1]), signal.SIGKILL)
         _, errors = process.communicate(timeout=120)
@@ -287,7 +323,9 @@ def test_torchrun_restarts_from_the_last_checkpoint(tmp_path):
 
 def test_a_silent_rank_is_named_within_the_time_limit(tmp_path):
     out = tmp_path / "run"
-    with group(RANKS, tmp_path, main, command(out, steps=200_000, record=2000), timeout=10.0) as started:
+    with group(
+        RANKS, tmp_path, main, command(out, steps=200_000, record=2000), timeout=10.0
+    ) as started:
         until(lambda: reached(out, 50), 120)
         os.kill(started.processes[2].pid, signal.SIGSTOP)
         codes, said = started.wait(90, but=(2,))
@@ -301,12 +339,23 @@ def test_a_silent_listener_in_the_place_of_the_others_is_left_within_the_time_li
         host, _, port = address.partition(":")
         ways = {
             "processes": {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": host, "MASTER_PORT": port},
-            "sharded": {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"},
+            "sharded": {
+                "JAX_COORDINATOR_ADDRESS": address,
+                "JAX_NUM_PROCESSES": "2",
+                "JAX_PROCESS_ID": "1",
+            },
         }
         started = []
         for engine, variables in ways.items():
-            words, variables = ["run", "dsgd", "--engine", engine], variables | {"PEERDESCENT_TIMEOUT": "1"}
-            started.append(groups.enter_context(group(1, tmp_path / engine, main, words, variables=[variables])))
+            words, variables = (
+                ["run", "dsgd", "--engine", engine],
+                variables | {"PEERDESCENT_TIMEOUT": "1"},
+            )
+            started.append(
+                groups.enter_context(
+                    group(1, tmp_path / engine, main, words, variables=[variables])
+                )
+            )
         for own in started:
             codes, (said,) = own.wait(60)
             assert codes == [3], said
@@ -327,7 +376,9 @@ def test_ranks_of_different_runs_are_told_apart(told):
 
 
 def test_a_network_of_another_size_is_refused(told):
-    messages = ["the network has 3 nodes and there are 4 processes, one a node: start torchrun with 3 processes"] * 3
+    messages = [
+        "the network has 3 nodes and there are 4 processes, one a node: start torchrun with 3 processes"
+    ] * 3
     messages.append("node = 3: the data are divided over 3 nodes, 0 to 2; start 3 processes")
     for rank, message in zip(told, messages, strict=True):
         code, said = rank["three nodes"]
@@ -339,9 +390,21 @@ def test_every_fact_counts():
     problem, network = small_logistic(), peer.Network(peer.topology.ring(6))
     trace = peer.run(peer.methods.dsgd(), problem, network, steps=5)
     mine = _facts(trace.identity, [0], ("jax",), [0, 5])
-    for name in ("version", "jax", "method", "problem", "network", "seed", "precision", "the problem", "steps"):
+    for name in (
+        "version",
+        "jax",
+        "method",
+        "problem",
+        "network",
+        "seed",
+        "precision",
+        "the problem",
+        "steps",
+    ):
         theirs = mine | {name: "another"}
-        with pytest.raises(ValueError, match=f"processes 0 and 1 are not of one run: {name} is .* 'another'"):
+        with pytest.raises(
+            ValueError, match=f"processes 0 and 1 are not of one run: {name} is .* 'another'"
+        ):
             agree(mine, lambda rows, theirs=theirs: np.stack([rows, _rows(theirs)]))
     assert _facts(trace.identity, [0], ("jax",), [0, 4, 5])["records"] != mine["records"]
     for changed in ({"strength": 0.5}, {"regulariser": "l2"}):
@@ -359,11 +422,20 @@ def _rows(told):
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({}, "engine processes runs one process per node, and there is none: start it with torchrun --nproc-per-node"),
+        (
+            {},
+            "engine processes runs one process per node, and there is none: start it with torchrun --nproc-per-node",
+        ),
         ({"RANK": "one"}, "RANK = 'one': must be a whole number; torchrun sets it"),
         ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1"}, "MASTER_ADDR is not set"),
         (
-            {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1", "MASTER_ADDR": "h", "PEERDESCENT_TIMEOUT": "soon"},
+            {
+                "RANK": "0",
+                "WORLD_SIZE": "2",
+                "MASTER_PORT": "1",
+                "MASTER_ADDR": "h",
+                "PEERDESCENT_TIMEOUT": "soon",
+            },
             "PEERDESCENT_TIMEOUT = 'soon': must be a positive number",
         ),
     ],
@@ -381,9 +453,13 @@ def test_refusals(variables, message, monkeypatch, capsys):
 
 def test_without_pytorch_the_engine_says_so(monkeypatch):
     for name in [
-        name for name in sys.modules if name in ("peerdescent.engines.processes", "peerdescent.engines.links")
+        name
+        for name in sys.modules
+        if name in ("peerdescent.engines.processes", "peerdescent.engines.links")
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ValueError, match="engine processes needs torch, which is not installed: pip install torch"):
+    with pytest.raises(
+        ValueError, match="engine processes needs torch, which is not installed: pip install torch"
+    ):
         connect("processes")

@@ -28,9 +28,14 @@ LIMIT = 240
 @contextmanager
 def running(folder, nodes: int, devices: int, processes: int, kind: str):
     """Start them; what is yielded waits for their facts, process by process, and their iterates."""
-    common = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"}
+    common = {
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    }
     if processes > 1:
-        common |= {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}", "JAX_NUM_PROCESSES": str(processes)}
+        common |= {
+            "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}",
+            "JAX_NUM_PROCESSES": str(processes),
+        }
     each = [common | {"JAX_PROCESS_ID": str(own)} for own in range(processes)]
     with group(processes, folder, shards.compute, folder, nodes, kind, variables=each) as started:
 
@@ -50,7 +55,10 @@ def expected(nodes: int, kind: str):
     It agrees with `stacked` on every method by `test_contract`, and on every kind of fault by `test_faulty`.
     """
     cases = shards.cases(nodes, kind)
-    return {name: shards.iterates(method, compiled(p), *rest, "debug") for name, method, p, *rest in cases}
+    return {
+        name: shards.iterates(method, compiled(p), *rest, "debug")
+        for name, method, p, *rest in cases
+    }
 
 
 @cache
@@ -103,7 +111,12 @@ def test_several_processes(processes, tmp_path):
         expected(8, "few")  # meanwhile
         facts, found = results()
     for own, (fact, iterates) in enumerate(zip(facts, found, strict=True)):
-        assert (fact["devices"], fact["processes"], fact["number"], fact["used"]) == (4, processes, own, 4)
+        assert (fact["devices"], fact["processes"], fact["number"], fact["used"]) == (
+            4,
+            processes,
+            own,
+            4,
+        )
         assert fact["held"] == [2], "a process holds the data of nodes that are not its own"
         assert fact["seen"] == (6 if own == 0 else 0), "only the first process shows its progress"
         assert fact["refused"] == [
@@ -134,7 +147,9 @@ def needed(W, devices: int) -> dict[tuple[int, int], set[int]]:
 
 
 def busiest(pairs) -> int:
-    return max([*Counter(s for s, _ in pairs).values(), *Counter(t for _, t in pairs).values()], default=0)
+    return max(
+        [*Counter(s for s, _ in pairs).values(), *Counter(t for _, t in pairs).values()], default=0
+    )
 
 
 @pytest.mark.parametrize("devices", [1, 2, 4, 12])
@@ -162,8 +177,12 @@ def test_a_vector_crosses_once_in_as_few_rounds_as_there_can_be(name, devices):
             held[device].extend(vectors)
     rows = np.split(np.arange(12), devices)
     local = [jax.tree.map(lambda a, r=r: a[:, r], turn.local) for r in rows]
-    mixed = [np.asarray(own.mix(0, np.stack(vectors))) for own, vectors in zip(local, held, strict=True)]
-    np.testing.assert_allclose(np.concatenate(mixed), network.W @ x, rtol=0, atol=1e-6)  # JAX here is in float32
+    mixed = [
+        np.asarray(own.mix(0, np.stack(vectors))) for own, vectors in zip(local, held, strict=True)
+    ]
+    np.testing.assert_allclose(
+        np.concatenate(mixed), network.W @ x, rtol=0, atol=1e-6
+    )  # JAX here is in float32
 
 
 @pytest.mark.parametrize(("nodes", "devices"), [(8, 8), (16, 8), (24, 4)])
@@ -185,9 +204,20 @@ def test_a_mix_is_one_ppermute_a_round(name, nodes, devices):
 def test_one_device_will_do(name):
     problem, network = PROBLEMS[name](), peer.Network(peer.topology.ring(6))
     options = {"steps": 12, "precision": 64, "record": 2, "x0": problem.start}
-    one, other = (peer.run(GT_HSGD, problem, network, engine=engine, **options) for engine in ("stacked", "sharded"))
+    one, other = (
+        peer.run(GT_HSGD, problem, network, engine=engine, **options)
+        for engine in ("stacked", "sharded")
+    )
     assert_close(other.x, one.x)
-    for column in ("loss", "grad_norm", "stationarity", "consensus", "gradients", "rounds", "bytes"):
+    for column in (
+        "loss",
+        "grad_norm",
+        "stationarity",
+        "consensus",
+        "gradients",
+        "rounds",
+        "bytes",
+    ):
         assert_close(other.table[column], one.table[column], 1e-11)
 
 
@@ -195,7 +225,8 @@ def test_stationarity_can_be_left_out():
     problem, network = small_logistic(), peer.Network(peer.topology.ring(6))
     grid = Grid(2, stationarity=False)
     one, other = (
-        peer.run(GT_HSGD, problem, network, steps=12, record=grid, engine=e).table for e in ("stacked", "sharded")
+        peer.run(GT_HSGD, problem, network, steps=12, record=grid, engine=e).table
+        for e in ("stacked", "sharded")
     )
     assert other["stationarity"].isna().all()
     assert_close(other["loss"], one["loss"], 1e-6)
@@ -210,7 +241,9 @@ def test_an_interrupted_run_is_resumed_from_its_folder(tmp_path):
     resumed = peer.run(GT_HSGD, problem, network, resume=part.save(tmp_path), **options)
     assert np.array_equal(resumed.x, whole.x)
     assert np.array_equal(resumed.x_tilde, whole.x_tilde)
-    with pytest.raises(ValueError, match="cannot resume: engine is 'stacked' here and was 'sharded'"):
+    with pytest.raises(
+        ValueError, match="cannot resume: engine is 'stacked' here and was 'sharded'"
+    ):
         peer.run(GT_HSGD, problem, network, resume=part, **options | {"engine": "stacked"})
 
 
@@ -219,17 +252,34 @@ def test_a_second_run_compiles_nothing():
     options = {"record": 3, "engine": "sharded"}
     assert count_compilations(lambda: peer.run(GT_HSGD, problem, ring, steps=20, **options)) > 0
     other = peer.methods.gt_hsgd(alpha=0.1, beta=0.2)
-    assert count_compilations(lambda: peer.run(other, problem, ring, steps=33, seed=5, **options)) == 0
+    assert (
+        count_compilations(lambda: peer.run(other, problem, ring, steps=33, seed=5, **options)) == 0
+    )
 
 
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"JAX_COORDINATOR_ADDRESS": "here"}, "JAX_COORDINATOR_ADDRESS = 'here': must be host:port"),
-        ({"JAX_NUM_PROCESSES": "2"}, "JAX_PROCESS_ID = '': must be a whole number where JAX_COORDINATOR_ADDRESS"),
-        ({"JAX_NUM_PROCESSES": "two", "JAX_PROCESS_ID": "0"}, "JAX_NUM_PROCESSES = 'two': must be a whole number"),
-        ({"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "2"}, "JAX_PROCESS_ID = 2: must be below JAX_NUM_PROCESSES = 2"),
-        ({"JAX_NUM_PROCESSES": "1", "JAX_PROCESS_ID": "0"}, r"process 0 of 1 cannot join .* before anything else"),
+        (
+            {"JAX_COORDINATOR_ADDRESS": "here"},
+            "JAX_COORDINATOR_ADDRESS = 'here': must be host:port",
+        ),
+        (
+            {"JAX_NUM_PROCESSES": "2"},
+            "JAX_PROCESS_ID = '': must be a whole number where JAX_COORDINATOR_ADDRESS",
+        ),
+        (
+            {"JAX_NUM_PROCESSES": "two", "JAX_PROCESS_ID": "0"},
+            "JAX_NUM_PROCESSES = 'two': must be a whole number",
+        ),
+        (
+            {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "2"},
+            "JAX_PROCESS_ID = 2: must be below JAX_NUM_PROCESSES = 2",
+        ),
+        (
+            {"JAX_NUM_PROCESSES": "1", "JAX_PROCESS_ID": "0"},
+            r"process 0 of 1 cannot join .* before anything else",
+        ),
     ],
 )
 def test_processes_that_cannot_join_are_told_why(variables, message, monkeypatch):
@@ -238,5 +288,11 @@ def test_processes_that_cannot_join_are_told_why(variables, message, monkeypatch
     for name, value in {"JAX_COORDINATOR_ADDRESS": "127.0.0.1:1", **variables}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=message):
-        peer.run(GT_HSGD, small_logistic(), peer.Network(peer.topology.ring(6)), steps=2, engine="sharded")
+        peer.run(
+            GT_HSGD,
+            small_logistic(),
+            peer.Network(peer.topology.ring(6)),
+            steps=2,
+            engine="sharded",
+        )
     assert connect("stacked") == 0, "an engine of one process asks nobody"

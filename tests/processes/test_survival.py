@@ -23,7 +23,11 @@ from peerdescent.torch.refusals import check_state, check_time
 @pytest.mark.parametrize(
     ("kinds", "options"),
     [
-        pytest.param(["kill-back"], ["--overlap", "--steps", "70", "--seed", "29", "--patience", "3"], id="kill-back"),
+        pytest.param(
+            ["kill-back"],
+            ["--overlap", "--steps", "70", "--seed", "29", "--patience", "3"],
+            id="kill-back",
+        ),
         *(
             pytest.param(kinds, ["--steps", "150"], id="-".join(kinds), marks=pytest.mark.long)
             for kinds in [["stop", "stop-back", "apart"], ["relay"]]
@@ -85,16 +89,23 @@ def test_who_came_later_takes_numbers_and_leads_when_nobody_else_is_left(caplog)
     assert (now.leader, now.later) == (0, (1, 3))
     following = {rank: Following(rank, now) for rank in now.ranks}
     own = {0: have(0.5, 0.25, period=7), 1: have(0.1, 0.1), 3: have(0.5, 0.25, period=7)}
-    assert aligned(Post(), now.ranks, following, groups, own) == dict.fromkeys(now.ranks, (0.5, 0.25))
+    assert aligned(Post(), now.ranks, following, groups, own) == dict.fromkeys(
+        now.ranks, (0.5, 0.25)
+    )
     assert own[1] == own[0], "weight decay and the method's own numbers, too"
     assert isinstance(own[1][0]["period"], int)
 
     now = roster(5, {1: 2, 3: 4})
     for rank in now.ranks:
         following[rank].regroup(now)
-    assert "step 7: rank 1 leads in lr and all other numbers from now on: those of the last step" in caplog.text
+    assert (
+        "step 7: rank 1 leads in lr and all other numbers from now on: those of the last step"
+        in caplog.text
+    )
     own = {1: have(0.1, 0.1), 3: have(0.4, 0.2, period=7)}
-    assert aligned(Post(), now.ranks, following, groups, own) == dict.fromkeys(now.ranks, (0.5, 0.25)), "they stay"
+    assert aligned(Post(), now.ranks, following, groups, own) == dict.fromkeys(
+        now.ranks, (0.5, 0.25)
+    ), "they stay"
     assert own[1][0]["period"] == own[3][0]["period"] == 7
 
     following[3] = Following(3, now)  # it was lost and came again, with the numbers of rank 1
@@ -106,7 +117,10 @@ def test_who_came_later_takes_numbers_and_leads_when_nobody_else_is_left(caplog)
     own = {3: have(0.4, 0.2)}
     assert aligned(Post(), now.ranks, following, groups, own) == {3: (0.4, 0.2)}, "they go on"
 
-    assert "if they come from schedulers that began when it came, they change 7 steps too late" in caplog.text
+    assert (
+        "if they come from schedulers that began when it came, they change 7 steps too late"
+        in caplog.text
+    )
 
     now = roster(7, {1: 2, 3: 7}, position=40)
     following = {rank: Following(rank, now) for rank in now.ranks}
@@ -125,7 +139,9 @@ def meeting():
     made = []
 
     def member(rank, patience=20.0, **facts):
-        made.append(Members(store.clone(), rank, 3, patience, {"method": "gt-dsgd[alpha=0.1]", **facts}))
+        made.append(
+            Members(store.clone(), rank, 3, patience, {"method": "gt-dsgd[alpha=0.1]", **facts})
+        )
         return made[-1]
 
     yield member
@@ -168,11 +184,16 @@ def test_a_newer_process_of_a_rank_takes_its_place(meeting):
     with pytest.raises(Final, match="rank 2: a process that was started later has taken this rank"):
         first[2].check_place()
     first[2].replaced = False
-    with pytest.raises(Final, match="taken this rank"):  # and in one, of which it is not on the roster
+    with pytest.raises(
+        Final, match="taken this rank"
+    ):  # and in one, of which it is not on the roster
         first[2].meet((7, 0))
     first[2].leave()
     newer.is_new = False
-    (ranks,) = {each.ranks for each in at_once(*(lambda each=each: each.meet((9, 0)) for each in (*first[:2], newer)))}
+    (ranks,) = {
+        each.ranks
+        for each in at_once(*(lambda each=each: each.meet((9, 0)) for each in (*first[:2], newer)))
+    }
     assert ranks == (0, 1, 2)
 
 
@@ -206,7 +227,10 @@ def test_states_that_do_not_fit_are_refused(caplog):
     with pytest.raises(ValueError, match="of step 3 and has nothing of what m remembers"):
         check_state(about, {"step": 3, "rank": 0}, about, 0, 4, ["2"])
     check_time({"step": 3}, came=0, met=0)
-    with pytest.raises(ValueError, match="joined the others at step 5, and has their parameters: its state of step 3"):
+    with pytest.raises(
+        ValueError,
+        match="joined the others at step 5, and has their parameters: its state of step 3",
+    ):
         check_time({"step": 3}, came=5, met=5)
     with pytest.raises(ValueError, match="of step 3, and the processes have met at step 5"):
         check_time({"step": 3}, came=0, met=5)

@@ -52,7 +52,11 @@ def test_the_wheel_has_the_files_of_the_package_and_no_others(wheel):
         names = set(archive.namelist())
     about = {name for name in names if name.startswith(f"{NAME}.dist-info/")}
     assert names - about == FILES
-    assert {"peerdescent/py.typed", "peerdescent/__init__.pyi", "peerdescent/report/page.js"} <= names
+    assert {
+        "peerdescent/py.typed",
+        "peerdescent/__init__.pyi",
+        "peerdescent/report/page.js",
+    } <= names
     assert f"{NAME}.dist-info/licenses/LICENSE" in about
 
 
@@ -60,7 +64,14 @@ def test_the_archive_of_the_source_has_the_package_and_what_describes_it(built):
     with tarfile.open(built / f"{NAME}.tar.gz") as archive:
         names = {member.name.removeprefix(f"{NAME}/") for member in archive if member.isfile()}
     made = {name for name in names if "egg-info" in name} | {"PKG-INFO", "setup.cfg"}
-    described = {"pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"}
+    described = {
+        "pyproject.toml",
+        "MANIFEST.in",
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "CITATION.cff",
+    }
     assert names - made == {f"src/{name}" for name in FILES} | described
 
 
@@ -79,20 +90,31 @@ def test_the_wheel_works_in_an_empty_environment(wheel, tmp_path):
     home = tmp_path / "empty"
     assert children.python("-m", "venv", "--without-pip", home).returncode == 0
     # Compiling all modules would take longer than the rest; those that are imported here are compiled then.
-    options = ["--quiet", "--no-compile", "--disable-pip-version-check", "--constraint", ROOT / "constraints.txt"]
+    options = [
+        "--quiet",
+        "--no-compile",
+        "--disable-pip-version-check",
+        "--constraint",
+        ROOT / "constraints.txt",
+    ]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = ["-m", "pip", "--python", home / "bin/python", "install", *options, wheel]
     ran = children.python(*command, limit=280, env=environment)
     assert ran.returncode == 0, ran.stderr
 
     def shown(*command, status=0):
-        ran = children.run([home / "bin" / command[0], *command[1:]], limit=120, cwd=tmp_path, env=environment)
+        ran = children.run(
+            [home / "bin" / command[0], *command[1:]], limit=120, cwd=tmp_path, env=environment
+        )
         assert ran.returncode == status, ran.stdout + ran.stderr
         return ran.stdout if status == 0 else ran.stderr
 
     assert shown("peerdescent", "--version") == f"peerdescent {peer.__version__}\n"
     shown("peerdescent", "run", "gt-hsgd", "--nodes", 4, "--steps", 5, "--quiet", "--out", "first")
-    assert json.loads((tmp_path / "first/summary.json").read_text())["versions"]["peerdescent"] == peer.__version__
+    assert (
+        json.loads((tmp_path / "first/summary.json").read_text())["versions"]["peerdescent"]
+        == peer.__version__
+    )
     shown("peerdescent", "report", "first")
     page = (tmp_path / "first/report.html").read_text()
     assert "gt-hsgd" in page
@@ -116,7 +138,9 @@ def environments() -> list[dict[str, str]]:
     """The rows of the table of what was tested with which versions."""
     rows = re.findall(r"^\| (.+) \|$", (ROOT / "docs/compatibility.md").read_text(), re.M)
     head = next(row for row in rows if row.startswith("Python |")).split(" | ")
-    return [dict(zip(head, row.split(" | "), strict=True)) for row in rows if re.match(r"3\.\d", row)]
+    return [
+        dict(zip(head, row.split(" | "), strict=True)) for row in rows if re.match(r"3\.\d", row)
+    ]
 
 
 def minor(version: str) -> tuple[int, int]:
@@ -125,8 +149,12 @@ def minor(version: str) -> tuple[int, int]:
 
 
 def test_pythons_that_are_named_were_tested():
-    named = {each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)}
-    assert named == {"{}.{}".format(*minor(row["Python"])) for row in environments() if row["failed"] == "0"}
+    named = {
+        each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)
+    }
+    assert named == {
+        "{}.{}".format(*minor(row["Python"])) for row in environments() if row["failed"] == "0"
+    }
     assert PROJECT["requires-python"] == f">={min(named, key=minor)}"
     badge = re.search(r"badge/python-(\S+?)-", (ROOT / "README.md").read_text())[1]
     assert set(badge.split("%20%7C%20")) == named

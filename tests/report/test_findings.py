@@ -42,7 +42,9 @@ def test_an_empty_folder_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"no folder .*nowhere: give one"):
         report.write(tmp_path / "nowhere")
     trace().save(tmp_path)
-    with pytest.raises(ValueError, match=r"is a folder: give the name of a file, such as .*report.html"):
+    with pytest.raises(
+        ValueError, match=r"is a folder: give the name of a file, such as .*report.html"
+    ):
         report.write(tmp_path, tmp_path)
     assert not list(tmp_path.glob("*.html"))
 
@@ -51,7 +53,11 @@ def test_an_empty_folder_is_refused(tmp_path):
     ("file", "text", "message"),
     [
         ("optimum.json", "{}", r"a.optimum.json lacks value"),
-        ("sweep.csv", "a,b\n1,2\n", r"a.sweep.csv is not the table of a sweep: it lacks seed, loss, status, method"),
+        (
+            "sweep.csv",
+            "a,b\n1,2\n",
+            r"a.sweep.csv is not the table of a sweep: it lacks seed, loss, status, method",
+        ),
         ("sweep.csv", "alpha,seed,loss,status,method\n", r"a.sweep.csv has no rows"),
         ("sweep.csv", "", r"a.sweep.csv is not the table of a sweep"),
     ],
@@ -72,13 +78,18 @@ def test_a_page_is_made_from_checkpoints(tmp_path):
     (tmp_path / "foreign").mkdir()
     for name in ("trace.csv", "summary.json"):
         (tmp_path / "foreign" / name).write_text("{}")
-    with pytest.warns(UserWarning, match=r"foreign is left out: it has no checkpoint that is whole"):
+    with pytest.warns(
+        UserWarning, match=r"foreign is left out: it has no checkpoint that is whole"
+    ):
         assert contents(report.write(tmp_path)) == before
     (stored,) = (tmp_path / "a" / "checkpoint").iterdir()
     stored.write_bytes(stored.read_bytes()[:-1])
     shutil.rmtree(tmp_path / "foreign")
     (tmp_path / "report.html").unlink()
-    with pytest.warns(UserWarning, match=r"a is left out"), pytest.raises(ValueError, match="nothing to report"):
+    with (
+        pytest.warns(UserWarning, match=r"a is left out"),
+        pytest.raises(ValueError, match="nothing to report"),
+    ):
         report.write(tmp_path)
 
 
@@ -87,13 +98,18 @@ def test_the_page_goes_where_it_is_asked_to(tmp_path):
     config.write(folder / "config.toml", config.Options(topology="ring", nodes=6), method="dsgd")
     assert report.write(folder) == folder / "report.html"
     asked = report.write(str(folder), str(tmp_path / "new" / "page.html"))
-    assert asked.read_bytes() == (folder / "report.html").read_bytes(), "the same files make the same page"
+    assert asked.read_bytes() == (folder / "report.html").read_bytes(), (
+        "the same files make the same page"
+    )
 
 
 def test_files_of_others_are_not_replaced(tmp_path):
     folder = trace().save(tmp_path)
     before = (folder / "trace.csv").read_bytes()
-    with pytest.raises(ValueError, match=r"trace.csv is not a page of peerdescent: give another name, or force=True"):
+    with pytest.raises(
+        ValueError,
+        match=r"trace.csv is not a page of peerdescent: give another name, or force=True",
+    ):
         report.write(folder, folder / "trace.csv")
     assert (folder / "trace.csv").read_bytes() == before
     (folder / "report.html").write_text("<p>mine</p>")
@@ -104,7 +120,12 @@ def test_files_of_others_are_not_replaced(tmp_path):
 
 def test_runs_that_differ_only_in_seed_are_one_line(experiment):
     groups = contents(experiment / "report.html")["groups"]
-    assert [group["label"] for group in groups] == ["d-get[alpha=9]", "d2[batch=1,alpha=0.5]", "DSGD", "GT-HSGD"]
+    assert [group["label"] for group in groups] == [
+        "d-get[alpha=9]",
+        "d2[batch=1,alpha=0.5]",
+        "DSGD",
+        "GT-HSGD",
+    ]
     assert [group["diverged"] for group in groups] == [True, False, False, False]
     assert len({(group["colour"], group["dash"]) for group in groups}) == 4
     assert "low" not in groups[1]["lines"]["epoch"]["y"]["loss"]
@@ -121,29 +142,41 @@ def test_bands_are_those_of_figures(tmp_path):
     for seed, one in enumerate(traces):
         one.save(tmp_path / f"seed-{seed}")
     (line,) = [group["lines"]["epoch"]["y"] for group in contents(report.write(tmp_path))["groups"]]
-    panels = figures.curves(peerdescent.Traces(traces), [("epoch", "loss"), ("epoch", "grad_norm")]).axes
+    panels = figures.curves(
+        peerdescent.Traces(traces), [("epoch", "loss"), ("epoch", "grad_norm")]
+    ).axes
     for axes, name in zip(panels, ("loss", "grad_norm"), strict=True):
         (area,) = axes.collections
         outline = {(round(x, 5), round(y, 5)) for x, y in area.get_paths()[0].vertices}
-        edges = {(k / 4, round(y, 5)) for side in ("low", "high") for k, y in enumerate(line[name][side])}
+        edges = {
+            (k / 4, round(y, 5)) for side in ("low", "high") for k, y in enumerate(line[name][side])
+        }
         assert edges <= outline, name
     spread = np.std([0, 0.01, 0.02, 0.09], ddof=1)
-    np.testing.assert_allclose(np.subtract(line["loss"]["high"], line["loss"]["mid"]), spread, rtol=1e-4)
+    np.testing.assert_allclose(
+        np.subtract(line["loss"]["high"], line["loss"]["mid"]), spread, rtol=1e-4
+    )
 
 
 def test_lines_of_a_comparison_have_the_order_and_the_colours_of_its_figure(tmp_path):
     """The page once went by the names of folders, and so gave each method the colour of another."""
     names = ("gt-hsgd", "d2", "dsgd")
-    found = peerdescent.Comparison({name: peerdescent.Traces([trace(f"{name}[alpha=1]")]) for name in names})
+    found = peerdescent.Comparison(
+        {name: peerdescent.Traces([trace(f"{name}[alpha=1]")]) for name in names}
+    )
     drawn = [(line.get_label(), line.get_color()) for line in found.figure().axes[0].get_lines()]
     assert [name for name, _ in drawn] == list(names)
-    assert [(one["label"], one["colour"]) for one in contents(found.report(tmp_path))["groups"]] == drawn
+    assert [
+        (one["label"], one["colour"]) for one in contents(found.report(tmp_path))["groups"]
+    ] == drawn
 
 
 def test_a_page_in_the_folder_of_a_comparison_is_kept_up_to_date(tmp_path):
     """With a seed more, an earlier page once still showed those before."""
     one, both = (
-        peerdescent.Comparison({"dsgd": peerdescent.Traces([trace(seed=seed) for seed in range(count)])})
+        peerdescent.Comparison(
+            {"dsgd": peerdescent.Traces([trace(seed=seed) for seed in range(count)])}
+        )
         for count in (1, 2)
     )
     page = one.report(tmp_path)
@@ -164,9 +197,14 @@ def test_seeds_are_interpolated_to_common_places_and_end_with_the_first():
         pd.DataFrame({"seconds": [0, 3], "loss": [6, 3]}),
     ]
     tables = [table.reindex(columns=list(COLUMNS)).astype(float) for table in tables]
-    lines = findings.Group("", [findings.Run("", None, {}, table, dict(VERTICAL)) for table in tables]).lines()
+    lines = findings.Group(
+        "", [findings.Run("", None, {}, table, dict(VERTICAL)) for table in tables]
+    ).lines()
     assert lines == {
-        "seconds": {"x": [0, 2, 3], "y": {"loss": {"mid": [5, 3, 2], "low": [4, 2, 1], "high": [6, 4, 3]}}}
+        "seconds": {
+            "x": [0, 2, 3],
+            "y": {"loss": {"mid": [5, 3, 2], "low": [4, 2, 1], "high": [6, 4, 3]}},
+        }
     }
 
 
@@ -180,7 +218,9 @@ def test_labels_that_would_be_the_same_tell_their_folder(tmp_path):
     trace("d2").save(tmp_path / "two" / "b")
     assert labels(tmp_path) == ["dsgd (one)", "dsgd (two)", "d2"]
     trace("dsgd").save(tmp_path / "two" / "c")
-    assert labels(tmp_path) == ["dsgd (one)", "dsgd (two/a)", "dsgd (two/c)", "d2"], "the same seed is another run"
+    assert labels(tmp_path) == ["dsgd (one)", "dsgd (two/a)", "dsgd (two/c)", "d2"], (
+        "the same seed is another run"
+    )
     trace("dsgd", seed=1).save(tmp_path / "one" / "b")
     assert labels(tmp_path)[0] == "dsgd (one)"
 
@@ -189,7 +229,13 @@ def test_only_seeds_may_differ_in_a_group(tmp_path):
     """Runs of other problems, networks or precisions are other lines, and their labels say what differs."""
 
     def save(place, seed=0, **changes):
-        facts = {"data": "1234", "strength": 0.1, "partition": "uniform", "data seed": seed, "weights": "5678"}
+        facts = {
+            "data": "1234",
+            "strength": 0.1,
+            "partition": "uniform",
+            "data seed": seed,
+            "weights": "5678",
+        }
         facts |= changes.pop("facts", {})
         trace("dsgd", seed=seed, facts=facts, **changes).save(tmp_path / place)
 
@@ -230,7 +276,9 @@ def test_without_an_optimum_there_is_no_gap(tmp_path):
 def with_accuracy(*args, described=True, **changes):
     """A trace with a user's own metric, with or without its description."""
     found = trace(*args, **changes)
-    table = found.table.assign(accuracy=np.linspace(0.1, 0.9, len(found.table)) + 0.01 * found.identity.seed, x=2e6)
+    table = found.table.assign(
+        accuracy=np.linspace(0.1, 0.9, len(found.table)) + 0.01 * found.identity.seed, x=2e6
+    )
     accuracy = Metric("accuracy", "accuracy $a$", "test accuracy", log=True, format=".1%")
     about = (accuracy, Metric("x", format="B")) if described else ()
     return dataclasses.replace(found, table=table, metrics=about)
@@ -267,7 +315,9 @@ def test_a_metric_that_nobody_describes_goes_by_its_name(tmp_path):
 
 
 def test_the_status_is_where_it_is_seen(experiment):
-    assert "method status seeds loss F(x̄)" in words(experiment / "report.html"), "a narrow window hides what is last"
+    assert "method status seeds loss F(x̄)" in words(experiment / "report.html"), (
+        "a narrow window hides what is last"
+    )
 
 
 def test_what_is_not_finite(tmp_path):
@@ -306,7 +356,9 @@ def test_the_text_above_and_the_table(experiment):
         "0.0000091, the mean over 3 seeds. 1 run diverged." in text
     )
     table = text[text.index("Where they ended") : text.index("Sweeps")]
-    order = [table.index(name) for name in ("GT-HSGD", "d2[batch=1,alpha=0.5]", "DSGD", "d-get[alpha=9]")]
+    order = [
+        table.index(name) for name in ("GT-HSGD", "d2[batch=1,alpha=0.5]", "DSGD", "d-get[alpha=9]")
+    ]
     assert order == sorted(order), "by loss, and what diverged last"
     assert np.std([0.01 * seed for seed in range(3)], ddof=1) == pytest.approx(0.010)
     assert "3 0.328 ± 0.010" in table
@@ -317,12 +369,20 @@ def test_the_text_above_and_the_table(experiment):
 
 
 def test_several_problems_each_have_their_best(tmp_path):
-    for method, problem, scale in [("a", "one", 1), ("b", "one", 2), ("a", "two", 9), ("b", "two", 8)]:
+    for method, problem, scale in [
+        ("a", "one", 1),
+        ("b", "one", 2),
+        ("a", "two", 9),
+        ("b", "two", 8),
+    ]:
         for seed in range(2):
             one = trace(method, losses=[scale, scale], problem=problem, seed=seed)
             one.save(tmp_path / problem / f"{method}-{seed}")
     page = report.write(tmp_path)
-    assert "8 runs of 2 methods on 2 problems. Smallest final loss on one: a (problem one)" in words(page)
+    assert (
+        "8 runs of 2 methods on 2 problems. Smallest final loss on one: a (problem one)"
+        in words(page)
+    )
     assert "on two: b (problem two) with 8." in words(page)
     assert page.read_text().count('<tr class="best">') == 2
     assert '<select id="problem">' in page.read_text()
@@ -365,7 +425,13 @@ def test_heat_maps_hold_the_smallest_loss(experiment):
         ):
             here = table[(table[first] == a) & (table[second] == b)]
             done = here.loc[here["status"] == "done", "loss"]
-            expected = pytest.approx(done.min(), rel=1e-6) if len(done) else "diverged" if len(here) else None
+            expected = (
+                pytest.approx(done.min(), rel=1e-6)
+                if len(done)
+                else "diverged"
+                if len(here)
+                else None
+            )
             assert cells[i][j] == expected
     assert "diverged" in heat["cells"]["0,1"][3]
     assert heat["cells"]["1,2"][2][1] is None
@@ -373,7 +439,9 @@ def test_heat_maps_hold_the_smallest_loss(experiment):
 
 def test_a_configuration_counts_by_its_mean_over_all_seeds(tmp_path):
     losses = {0.1: [0.2, 0.6], 0.2: [0.3, 0.3], 0.4: [0.1, np.inf], 0.8: [0.05]}
-    rows = [(alpha, 1, seed, loss) for alpha, both in losses.items() for seed, loss in enumerate(both)]
+    rows = [
+        (alpha, 1, seed, loss) for alpha, both in losses.items() for seed, loss in enumerate(both)
+    ]
     table = pd.DataFrame(rows, columns=["alpha", "batch", "seed", "loss"])
     table["status"] = np.where(np.isfinite(table["loss"]), "done", "diverged")
     save_sweep(tmp_path / "s", table)
@@ -381,7 +449,12 @@ def test_a_configuration_counts_by_its_mean_over_all_seeds(tmp_path):
     assert (found.seeds, found.configurations, found.diverged) == (2, 4, 1)
     assert (found.best, found.loss) == ({"alpha": 0.2, "batch": 1}, pytest.approx(0.3))
     assert [parameter["name"] for parameter in found.heat["parameters"]] == ["alpha", "batch"]
-    assert found.heat["cells"]["0,1"] == [[pytest.approx(0.4)], [pytest.approx(0.3)], ["diverged"], [None]]
+    assert found.heat["cells"]["0,1"] == [
+        [pytest.approx(0.4)],
+        [pytest.approx(0.3)],
+        ["diverged"],
+        [None],
+    ]
 
 
 @pytest.mark.parametrize("parameters", [[], ["alpha"]])
@@ -396,7 +469,12 @@ def test_sweeps_without_two_hyperparameters_have_no_map(parameters, tmp_path):
 
 def test_empty_cells_of_a_hyperparameter_are_none(tmp_path):
     table = pd.DataFrame(
-        {"alpha": [0.1, 0.1, 0.2], "large_batch": [64, None, None], "seed": 0, "loss": [0.3, 0.2, 0.4]}
+        {
+            "alpha": [0.1, 0.1, 0.2],
+            "large_batch": [64, None, None],
+            "seed": 0,
+            "loss": [0.3, 0.2, 0.4],
+        }
     )
     save_sweep(tmp_path / "s", table.assign(status="done"))
     (found,) = findings.sweeps(tmp_path)
@@ -407,24 +485,33 @@ def test_empty_cells_of_a_hyperparameter_are_none(tmp_path):
 
 def test_levels_of_a_map_can_be_told_apart(tmp_path):
     alphas = [0.1, 0.1 + 1e-9, 1 / 3]
-    table = pd.DataFrame({"alpha": alphas * 2, "batch": [1, 1, 1, 4, 4, 4], "seed": 0, "loss": np.arange(6.0)})
+    table = pd.DataFrame(
+        {"alpha": alphas * 2, "batch": [1, 1, 1, 4, 4, 4], "seed": 0, "loss": np.arange(6.0)}
+    )
     save_sweep(tmp_path / "s", table.assign(status="done"))
     (found,) = findings.sweeps(tmp_path)
     assert found.heat["parameters"][0]["levels"] == ["0.1", "0.100000001", "0.333333333"]
 
 
 def test_a_cell_is_not_diverged_while_a_part_of_it_is_unfinished(tmp_path):
-    table = pd.DataFrame({"alpha": [1, 1, 2, 2], "beta": 1, "batch": [1, 4, 1, 4], "seed": 0, "loss": np.inf})
-    save_sweep(tmp_path / "s", table.assign(status=["diverged", "interrupted", "diverged", "diverged"]))
+    table = pd.DataFrame(
+        {"alpha": [1, 1, 2, 2], "beta": 1, "batch": [1, 4, 1, 4], "seed": 0, "loss": np.inf}
+    )
+    save_sweep(
+        tmp_path / "s", table.assign(status=["diverged", "interrupted", "diverged", "diverged"])
+    )
     (found,) = findings.sweeps(tmp_path)
     names = [parameter["name"] for parameter in found.heat["parameters"]]
     assert names == ["alpha", "batch"]
     table["beta"] = [1, 2, 1, 2]
-    save_sweep(tmp_path / "t", table.assign(status=["diverged", "interrupted", "diverged", "diverged"]))
+    save_sweep(
+        tmp_path / "t", table.assign(status=["diverged", "interrupted", "diverged", "diverged"])
+    )
     (_, found) = findings.sweeps(tmp_path)
     assert found.heat["cells"]["0,1"] == [["diverged", None], ["diverged", "diverged"]]
     save_sweep(
-        tmp_path / "u", table.assign(beta=[1, 1, 2, 2], status=["diverged", "interrupted", "diverged", "diverged"])
+        tmp_path / "u",
+        table.assign(beta=[1, 1, 2, 2], status=["diverged", "interrupted", "diverged", "diverged"]),
     )
     assert findings.sweeps(tmp_path)[2].heat["cells"]["0,1"] == [[None, None], [None, "diverged"]]
 
@@ -433,16 +520,22 @@ def test_the_paper_grid_does_not_bloat_the_page(tmp_path):
     table = pd.DataFrame(tuning_grid("d-get", 2442))
     assert len(table) == 42_900
     loss = 0.3 + np.log(table["period"]) ** 2 + np.log(table["alpha"]) ** 2 + 1 / table["batch"]
-    assert table.duplicated(keep=False)[loss.idxmin()], "the best is in the grid twice, and still counts"
+    assert table.duplicated(keep=False)[loss.idxmin()], (
+        "the best is in the grid twice, and still counts"
+    )
     save_sweep(tmp_path / "d-get", table.assign(seed=0, loss=loss, status="done"), "d-get")
     page = report.write(tmp_path)
     assert page.stat().st_size < 8e6
-    assert f"{len(table.drop_duplicates()):,} 42,900 rows" in words(page), "rounded periods coincide"
+    assert f"{len(table.drop_duplicates()):,} 42,900 rows" in words(page), (
+        "rounded periods coincide"
+    )
     heat = contents(page)["sweeps"][0]
     assert len(json.dumps(heat)) < 4e5
     assert max(len(parameter["levels"]) for parameter in heat["parameters"]) == findings.LEVELS
     for cells in heat["cells"].values():
-        assert min(v for row in cells for v in row if v is not None) == pytest.approx(loss.min(), rel=1e-6)
+        assert min(v for row in cells for v in row if v is not None) == pytest.approx(
+            loss.min(), rel=1e-6
+        )
 
 
 # The configuration and the network
@@ -450,7 +543,9 @@ def test_the_paper_grid_does_not_bloat_the_page(tmp_path):
 
 def test_the_network_is_drawn(experiment):
     text = (experiment / "report.html").read_text(encoding="utf-8")
-    assert re.search(r'class="drawing">\s*<div role="img" aria-label="ring, 6 nodes[^>]*><svg', text)
+    assert re.search(
+        r'class="drawing">\s*<div role="img" aria-label="ring, 6 nodes[^>]*><svg', text
+    )
     assert "methods gt-hsgd dsgd" in words(experiment / "report.html")
     assert "problem logistic" in words(experiment / "report.html")
 
@@ -458,12 +553,24 @@ def test_the_network_is_drawn(experiment):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (None, "problem logistic(digits) network Network(ring, n=6, lazy weights, lam=0.750) nodes 6"),
-        (None, "lam=0.750) nodes 6 dimension 2 precision 32 engine stacked From the runs. How to cite"),
+        (
+            None,
+            "problem logistic(digits) network Network(ring, n=6, lazy weights, lam=0.750) nodes 6",
+        ),
+        (
+            None,
+            "lam=0.750) nodes 6 dimension 2 precision 32 engine stacked From the runs. How to cite",
+        ),
         ("nodes = ", "The config.toml cannot be read:"),
         ("nodes = 6", "cannot be rebuilt from the configuration: it has no 'topology'"),
-        ('topology = "rnig"\nnodes = 6', "cannot be rebuilt from the configuration: unknown topology 'rnig'"),
-        ('topology = "ring"\nnodes = "six"', "cannot be rebuilt from the configuration: 'six' is no number"),
+        (
+            'topology = "rnig"\nnodes = 6',
+            "cannot be rebuilt from the configuration: unknown topology 'rnig'",
+        ),
+        (
+            'topology = "ring"\nnodes = "six"',
+            "cannot be rebuilt from the configuration: 'six' is no number",
+        ),
         ('topology = "ring"\nnodes = 6\nweights = [1]', "cannot be rebuilt from the configuration"),
         ('topology = "star"\nnodes = 6', "No run was made on the network of this configuration"),
     ],
@@ -480,13 +587,24 @@ def test_a_network_that_is_not_there(text, sentence, tmp_path):
 NAMED = [
     Network(topology.ring(6)),
     Network(topology.one_peer_exponential(6)),
-    Network(topology.star(6), "metropolis", rounds=3, accelerate=True, faults=[peerdescent.faults.drop(0.1)]),
-    Network(topology.ring(6), faults=[peerdescent.faults.burst(0.1, 0.5), peerdescent.faults.noise(0.01)]),
+    Network(
+        topology.star(6),
+        "metropolis",
+        rounds=3,
+        accelerate=True,
+        faults=[peerdescent.faults.drop(0.1)],
+    ),
+    Network(
+        topology.ring(6),
+        faults=[peerdescent.faults.burst(0.1, 0.5), peerdescent.faults.noise(0.01)],
+    ),
     Network(topology.random_matching(6)),
     Network(topology.directed_exponential(6), "push-pull"),
 ]
 FOREIGN = [
-    Network(nx.relabel_nodes(topology.star(6), {0: 1, 1: 0})),  # a star still, and so its name and lambda say
+    Network(
+        nx.relabel_nodes(topology.star(6), {0: 1, 1: 0})
+    ),  # a star still, and so its name and lambda say
     Network(topology.watts_strogatz(6, seed=7)),
     Network(np.full((6, 6), 1 / 6)),
 ]
@@ -496,7 +614,9 @@ FOREIGN = [
 def test_a_network_is_drawn_from_what_runs_say(network, tmp_path):
     trace(network=str(network), facts={"weights": digest(network.arrays)}).save(tmp_path / "a")
     page = report.write(tmp_path)
-    assert re.search(rf'<div role="img" aria-label="{network.name}, 6 nodes[^>]*><svg', page.read_text())
+    assert re.search(
+        rf'<div role="img" aria-label="{network.name}, 6 nodes[^>]*><svg', page.read_text()
+    )
     assert "config.toml" not in words(page)
 
 
@@ -514,7 +634,11 @@ def test_of_sweeps_alone_there_is_no_setting(tmp_path):
 
 
 def test_the_configuration_of_the_first_run_will_do(tmp_path):
-    config.write(trace().save(tmp_path / "a") / "config.toml", config.Options(topology="ring", nodes=6), method="dsgd")
+    config.write(
+        trace().save(tmp_path / "a") / "config.toml",
+        config.Options(topology="ring", nodes=6),
+        method="dsgd",
+    )
     page = report.write(tmp_path)
     assert "From a/config.toml." in words(page)
     assert re.search(r'class="drawing">\s*<div role="img"', page.read_text())
@@ -528,7 +652,10 @@ def test_a_network_of_very_many_links_is_not_drawn(tmp_path):
         method="dsgd",
     )
     page = report.write(tmp_path)
-    assert "complete, 80 nodes, equal weights, λ = 0. It has too many links for a drawing." in words(page)
+    assert (
+        "complete, 80 nodes, equal weights, λ = 0. It has too many links for a drawing."
+        in words(page)
+    )
     assert page.stat().st_size < 5.5e6
 
 
@@ -546,13 +673,17 @@ def test_seeds_are_paired_by_their_numbers(tmp_path):
         for seed in range(3):
             place = seed if name == "a" else 2 - seed
             trace(name, losses=[9, seed + shift], seed=seed).save(tmp_path / f"{name}-{place}")
-    assert [one.label for one in findings.leaders(findings.grouped(findings.runs(tmp_path)))] == ["a"]
+    assert [one.label for one in findings.leaders(findings.grouped(findings.runs(tmp_path)))] == [
+        "a"
+    ]
 
 
 def test_runs_of_different_lengths_are_not_seeds_of_one(tmp_path):
     problem, ring, dsgd = small_logistic(), Network(topology.ring(6)), peerdescent.methods.dsgd
     for name, steps, seed in (("a", 10, 0), ("b", 40, 1), ("c", 40, 2)):
-        peerdescent.run(dsgd(), problem, ring, steps=steps, seed=seed, record=2).save(tmp_path / name)
+        peerdescent.run(dsgd(), problem, ring, steps=steps, seed=seed, record=2).save(
+            tmp_path / name
+        )
     groups = findings.grouped(findings.runs(tmp_path))
     assert sorted((group.label, len(group.runs)) for group in groups) == [
         (f"{dsgd()} (steps 10)", 1),

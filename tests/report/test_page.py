@@ -30,7 +30,8 @@ def test_scripts_are_allowed_by_their_digests_alone(text):
     (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
     rules = dict(rule.strip().split(" ", 1) for rule in html.unescape(policy).split(";"))
     assert rules.pop("script-src").split() == [
-        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts(text)
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+        for script in scripts(text)
     ]
     assert len(scripts(text)) == 2
     assert rules == {
@@ -40,7 +41,9 @@ def test_scripts_are_allowed_by_their_digests_alone(text):
         "base-uri": "'none'",
         "form-action": "'none'",
     }
-    assert text.index("Content-Security-Policy") < text.index("<title>"), "before anything it has to rule"
+    assert text.index("Content-Security-Policy") < text.index("<title>"), (
+        "before anything it has to rule"
+    )
 
 
 def test_it_asks_for_nothing(text):
@@ -51,16 +54,26 @@ def test_it_asks_for_nothing(text):
 
 def test_names_are_only_names(tmp_path):
     folder = tmp_path / "<img src=x onerror=alert(3)>&lt;"
-    trace(NASTY, message=NASTY, status=Status.diverged, problem=NASTY, losses=[1, 2]).save(folder / "a")
+    trace(NASTY, message=NASTY, status=Status.diverged, problem=NASTY, losses=[1, 2]).save(
+        folder / "a"
+    )
     bad = trace(WORSE, problem=WORSE)
     bad.table[NASTY] = 1.0
     bad.save(folder / "b")
     table = small_sweep().rename(columns={"alpha": NASTY, "beta": WORSE})
-    save_sweep(folder / "<b>s", table[table["batch"] == 1].assign(batch=WORSE), NASTY, problem=WORSE, budget=NASTY)
+    save_sweep(
+        folder / "<b>s",
+        table[table["batch"] == 1].assign(batch=WORSE),
+        NASTY,
+        problem=WORSE,
+        budget=NASTY,
+    )
     (folder / "config.toml").write_text(f"topology = \"{NASTY}\"\nnodes = 6\n'<b>' = ['{NASTY}']\n")
     path = report.write(folder)
     text = path.read_text(encoding="utf-8")
-    tags = re.findall(r"<[!/]?\w[^\s>]*", re.sub(r"<(script|style)\b.*?</\1>", "", text, flags=re.S))
+    tags = re.findall(
+        r"<[!/]?\w[^\s>]*", re.sub(r"<(script|style)\b.*?</\1>", "", text, flags=re.S)
+    )
     assert not {"<script", "<img", "<b", "<!--"} & set(tags)
     assert text.count("<script") - "".join(scripts(text)).count("<script") == 3
     assert words(path).count(NASTY) >= 8
@@ -77,6 +90,8 @@ def test_what_is_missing_is_an_error_and_not_empty():
 
 
 def test_nan_is_refused():
-    nothing = dict.fromkeys(("title", "lead", "version"), "") | dict.fromkeys(("curves", "sweeps", "citations", "made"))
+    nothing = dict.fromkeys(("title", "lead", "version"), "") | dict.fromkeys(
+        ("curves", "sweeps", "citations", "made")
+    )
     with pytest.raises(ValueError, match="Out of range float values"):
         page.render(nothing | {"setting": {"missing": "nothing"}}, {"a": np.nan})

@@ -13,7 +13,9 @@ def table(x, y):
 
 
 def test_the_same_points_are_kept_as_they_are():
-    found = band([table([0, 1, 1, 3], [4, 2, 1, 0]), table([0, 1, 1, 3], [6, 2, 3, 0])], "epoch", "loss")
+    found = band(
+        [table([0, 1, 1, 3], [4, 2, 1, 0]), table([0, 1, 1, 3], [6, 2, 3, 0])], "epoch", "loss"
+    )
     assert found.x.tolist() == [0, 1, 1, 3], "also two at one place"
     assert found.mean.tolist() == [5, 2, 2, 0]
     assert found.low.tolist() == [4, 2, 1, 0]
@@ -43,14 +45,19 @@ def test_one_run_has_no_deviation():
 
 def test_edges_are_a_deviation_within_the_range_or_the_range():
     found = band([table([0, 1], y) for y in ([1, 0], [2, 0], [3, 0], [6, 4])], "epoch", "loss")
-    (low, high), deviation = found.edges(log=False), np.std([[1, 2, 3, 6], [0, 0, 0, 4]], axis=1, ddof=1)
+    (low, high), deviation = (
+        found.edges(log=False),
+        np.std([[1, 2, 3, 6], [0, 0, 0, 4]], axis=1, ddof=1),
+    )
     assert low.tolist() == pytest.approx([max(3 - deviation[0], 1), 0]), "no value is below 0"
     assert high.tolist() == pytest.approx([3 + deviation[0], 1 + deviation[1]])
     assert [edge.tolist() for edge in found.edges(log=True)] == [[1, 0], [6, 4]]
 
 
 def test_what_is_not_finite_has_no_value():
-    found = band([table([0, 1, 2], [1, np.inf, 0]), table([0, 1, 2], [1, 1, np.nan])], "epoch", "loss")
+    found = band(
+        [table([0, 1, 2], [1, np.inf, 0]), table([0, 1, 2], [1, 1, np.nan])], "epoch", "loss"
+    )
     np.testing.assert_array_equal(found.mean, [1, np.nan, np.nan])
     found = band([table([0, np.nan, 2], [1, 5, 0])], "epoch", "loss")
     assert (found.x.tolist(), found.mean.tolist()) == ([0, 2], [1, 0])
@@ -58,7 +65,11 @@ def test_what_is_not_finite_has_no_value():
 
 def test_there_may_be_no_points():
     nothing = table([np.nan], [1])
-    for tables in ([nothing], [nothing, table([0, 1], [1, 0])], [table([0, 1], [1, 0]), table([2, 3], [1, 0])]):
+    for tables in (
+        [nothing],
+        [nothing, table([0, 1], [1, 0])],
+        [table([0, 1], [1, 0]), table([2, 3], [1, 0])],
+    ):
         found = band(tables, "epoch", "loss")
         assert found.x.shape == (0,)
         assert found.values.shape == (len(tables), 0)

@@ -74,7 +74,9 @@ def test_a_run_goes_on_from_its_checkpoint_bit_for_bit(tmp_path, engine):
     method = peer.methods.d_get(alpha=0.1, period=7, large_batch=4)
     options = {"steps": 40, "record": 8, "engine": engine, "precision": 64}
     whole = peer.run(method, problem, network, **options)
-    broken = peer.run(method, problem, network, **options, checkpoint=tmp_path, progress=Spy(interrupt_at=20))
+    broken = peer.run(
+        method, problem, network, **options, checkpoint=tmp_path, progress=Spy(interrupt_at=20)
+    )
     assert broken.steps == 20
     assert checkpoint.steps(tmp_path)[0] == 20
     # The newest is damaged, so the run continues from the one before.
@@ -94,7 +96,8 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path):
     problem, network = small_logistic(), peer.Network(peer.topology.ring(6))
     peer.run(peer.methods.dsgd(), problem, network, steps=5, checkpoint=tmp_path)
     with pytest.raises(
-        ValueError, match=r"cannot resume: seed is 1 here and was 0 in the earlier run; give another folder$"
+        ValueError,
+        match=r"cannot resume: seed is 1 here and was 0 in the earlier run; give another folder$",
     ):
         peer.run(peer.methods.dsgd(), problem, network, steps=9, seed=1, checkpoint=tmp_path)
 
@@ -103,6 +106,8 @@ def test_a_finished_run_is_not_run_again(tmp_path):
     problem, network = small_logistic(), peer.Network(peer.topology.ring(6))
     first = peer.run(peer.methods.dsgd(), problem, network, steps=5, checkpoint=tmp_path)
     spy = Spy()
-    second = peer.run(peer.methods.dsgd(), problem, network, steps=5, checkpoint=tmp_path, progress=spy)
+    second = peer.run(
+        peer.methods.dsgd(), problem, network, steps=5, checkpoint=tmp_path, progress=spy
+    )
     assert spy.seen == [(5, first.table["loss"].iloc[-1])]
     assert second.status == "done"

@@ -60,7 +60,10 @@ def simulate(network, work, rounds, pace, delay, overlap, steps=STEPS, seed=SEED
             return
         inside[node] = t, place
         for target in messages[t, numbers[place], node]:
-            heapq.heappush(events, (now + delay(node, target), next(order), "message", target, (t, numbers[place])))
+            heapq.heappush(
+                events,
+                (now + delay(node, target), next(order), "message", target, (t, numbers[place])),
+            )
         leave(now, node)
 
     def leave(now, node):
@@ -74,7 +77,10 @@ def simulate(network, work, rounds, pace, delay, overlap, steps=STEPS, seed=SEED
         now, _, what, node, about = heapq.heappop(events)
         if what == "message":
             inbox[(*about, node)] += 1
-            if inside.get(node) and (inside[node][0], rounds(inside[node][0])[inside[node][1]]) == about:
+            if (
+                inside.get(node)
+                and (inside[node][0], rounds(inside[node][0])[inside[node][1]]) == about
+            ):
                 leave(now, node)
             continue
         t = about
@@ -110,10 +116,13 @@ NETWORKS = {
     "one way": peer.Network(TORUS, faults=[FAULTS.drop(0.4, one_way=True)]),
     "inactive": peer.Network(TORUS, faults=[FAULTS.inactive(0.4)]),
     "burst": peer.Network(RING, faults=[FAULTS.burst(0.3, 0.3)]),
-    "all": peer.Network(TORUS, faults=[FAULTS.burst(0.2, 0.4), FAULTS.inactive(0.2), FAULTS.drop(0.2)]),
+    "all": peer.Network(
+        TORUS, faults=[FAULTS.burst(0.2, 0.4), FAULTS.inactive(0.2), FAULTS.drop(0.2)]
+    ),
     "matching": peer.Network(peer.topology.random_matching(N)),
     "regular, lossy": peer.Network(
-        peer.topology.random_regular(N, 3), faults=[FAULTS.drop(0.3, one_way=True), FAULTS.inactive(0.2)]
+        peer.topology.random_regular(N, 3),
+        faults=[FAULTS.drop(0.3, one_way=True), FAULTS.inactive(0.2)],
     ),
     "matching, drop": peer.Network(peer.topology.random_matching(N), faults=[FAULTS.drop(0.3)]),
     "rounds": peer.Network(RING, rounds=3),
@@ -126,7 +135,11 @@ PUSHED = {
 # name: method, gradients of iteration t, mixes of iteration t
 METHODS = {
     "dsgd": (DSGD, lambda t: 3, lambda t: [0]),
-    "gt-hsgd": (peer.methods.gt_hsgd(batch=2, initial_batch=7), lambda t: 4 if t else 7, lambda t: [0, 1]),
+    "gt-hsgd": (
+        peer.methods.gt_hsgd(batch=2, initial_batch=7),
+        lambda t: 4 if t else 7,
+        lambda t: [0, 1],
+    ),
     "d-get": (
         peer.methods.d_get(batch=2, period=4, large_batch=9),
         lambda t: 4 if t % 4 else 9,
@@ -170,7 +183,9 @@ CLOCKED = {
 
 
 def numbered(mixes, network):
-    return lambda t: [number * network.rounds + k for number in mixes(t) for k in range(network.rounds)]
+    return lambda t: [
+        number * network.rounds + k for number in mixes(t) for k in range(network.rounds)
+    ]
 
 
 EVERY = list(itertools.product(CLOCKED, (False, True)))
@@ -187,7 +202,9 @@ CASES = (
 def test_times_equal_a_discrete_event_simulation(net, name, clock, overlap):
     network, (method, work, mixes) = NETWORKS[net], METHODS[name]
     given, pace, delay = CLOCKED[clock]
-    found = peer.clock(**given, overlap=overlap).times(method, PROBLEM, network, np.arange(STEPS + 1), SEED)
+    found = peer.clock(**given, overlap=overlap).times(
+        method, PROBLEM, network, np.arange(STEPS + 1), SEED
+    )
     expected = simulate(network, work, numbered(mixes, network), pace, delay, overlap)
     assert found[0] == 0
     np.testing.assert_allclose(found[1:], expected, rtol=1e-9)
@@ -200,13 +217,19 @@ def test_times_equal_a_discrete_event_simulation(net, name, clock, overlap):
 def test_push_pull(net, overlap):
     network, (given, pace, delay) = PUSHED[net], CLOCKED["unequal"]
     method = peer.methods.push_pull(batch=2)
-    found = peer.clock(**given, overlap=overlap).times(method, PROBLEM, network, np.arange(1, STEPS + 1), SEED)
+    found = peer.clock(**given, overlap=overlap).times(
+        method, PROBLEM, network, np.arange(1, STEPS + 1), SEED
+    )
     expected = simulate(network, lambda t: 2, lambda t: [0, 1] if t else [0], pace, delay, overlap)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def times(method, network, steps, problem=None, **given):
-    return peer.clock(**given).times(method, problem or small_quadratic(network.n, noise=0.3), network, steps).tolist()
+    return (
+        peer.clock(**given)
+        .times(method, problem or small_quadratic(network.n, noise=0.3), network, steps)
+        .tolist()
+    )
 
 
 PAIR = peer.Network([[0.75, 0.25], [0.25, 0.75]])
@@ -216,8 +239,12 @@ def test_two_nodes_by_hand():
     """The slow node 1 works 10 s and never waits; node 0 works 1 s, and waits for messages, which take 2 s."""
     assert times(peer.methods.dsgd(), PAIR, [1, 2, 3], compute=[1, 10], latency=2) == [12, 22, 32]
     # from node 0 to node 1 it takes 20 s: node 1 is done at 1 + 20, and node 0 at 10
-    assert times(peer.methods.dsgd(), PAIR, [1, 2], compute=[1, 10], latency={(0, 1): 0, (1, 0): 20}) == [21, 31]
-    assert times(peer.methods.dsgd(), PAIR, [1, 2, 3], compute=[1, 10], latency=2, overlap=True) == [10, 20, 30]
+    assert times(
+        peer.methods.dsgd(), PAIR, [1, 2], compute=[1, 10], latency={(0, 1): 0, (1, 0): 20}
+    ) == [21, 31]
+    assert times(
+        peer.methods.dsgd(), PAIR, [1, 2, 3], compute=[1, 10], latency=2, overlap=True
+    ) == [10, 20, 30]
     assert times(peer.methods.gt_dsgd(), PAIR, [1], compute=[1, 10], latency=2) == [14]
     # 5 entries of 4 bytes at 10 bytes a second
     assert times(peer.methods.dsgd(), PAIR, [2], bandwidth=10) == [4]
@@ -229,20 +256,26 @@ def test_a_chain_waits_as_long_as_news_travels():
     path = peer.Network(peer.topology.grid(5))
     found = times(peer.methods.dsgd(), path, [1, 2], compute=[100, 1, 1, 1, 1])
     assert found == [100, 200]
-    hand = peer.clock(compute=[100, 1, 1, 1, 1]).started(peer.methods.dsgd(), small_quadratic(5), path, 0, 4)
+    hand = peer.clock(compute=[100, 1, 1, 1, 1]).started(
+        peer.methods.dsgd(), small_quadratic(5), path, 0, 4
+    )
     assert hand.at(3) == 300
     assert hand.nodes.tolist() == [300, 300, 201, 102, 3]
 
 
 def test_exact_gradients_count_all_samples():
     method = peer.methods.gt_sarah(batch=2, period=4)
-    found = peer.clock(compute=1).times(method, small_logistic(N, samples=11), peer.Network(RING), range(6))
+    found = peer.clock(compute=1).times(
+        method, small_logistic(N, samples=11), peer.Network(RING), range(6)
+    )
     assert found.tolist() == [0, 11, 15, 19, 23, 34]
 
 
 def test_exact_gradients_take_as_long_as_a_node_has_samples():
     rows = np.random.default_rng(0).normal(size=(20, 3))
-    parts = peer.datasets.Dataset(rows, np.sign(rows[:, 0]), "rows").partition(2, indices=[range(4), range(4, 20)])
+    parts = peer.datasets.Dataset(rows, np.sign(rows[:, 0]), "rows").partition(
+        2, indices=[range(4), range(4, 20)]
+    )
     uneven, method = peer.problems.logistic(parts), peer.methods.gt_sarah(batch=1, period=3)
     # node 0 has 4 samples and takes 5 s each, node 1 has 16 and takes 1 s; later both take two gradients
     assert times(method, PAIR, range(1, 5), uneven, compute=[5, 1]) == [20, 30, 40, 60]
@@ -257,7 +290,16 @@ def test_rounds_in_an_every_and_gradients_after_a_round():
     method = peer.Method(lambda x, net: State(x, (), ()), step, "local")
     # one round of 1 s in iterations 3 and 6, and gradients of 2 s in all but iteration 0
     assert times(method, PAIR, range(1, 9), compute=1, latency=1) == [0, 2, 4, 7, 9, 11, 14, 16]
-    assert times(method, PAIR, range(1, 9), compute=1, latency=1, overlap=True) == [0, 2, 4, 6, 8, 10, 12, 14]
+    assert times(method, PAIR, range(1, 9), compute=1, latency=1, overlap=True) == [
+        0,
+        2,
+        4,
+        6,
+        8,
+        10,
+        12,
+        14,
+    ]
     # the round comes first: node 0 gets on as soon as it has heard of node 1, and works while node 1 does
     assert times(method, PAIR, [3, 4], compute=[1, 10], latency=1) == [40, 60]
 
@@ -266,8 +308,12 @@ def test_one_node_and_compressed_messages():
     alone = peer.Network([[1.0]])
     assert times(peer.methods.dsgd(), alone, [3], compute=2, latency=9) == [6]
     squeezed = peer.Network(PAIR.W, faults=[FAULTS.quantize(8)])
-    assert times(peer.methods.dsgd(), squeezed, [1], bandwidth=1) == [5 + 4]  # a byte an entry, and the norm
-    assert peer.clock(bandwidth=1).times(DSGD, small_quadratic(2), PAIR, [1], itemsize=8).tolist() == [40]
+    assert times(peer.methods.dsgd(), squeezed, [1], bandwidth=1) == [
+        5 + 4
+    ]  # a byte an entry, and the norm
+    assert peer.clock(bandwidth=1).times(
+        DSGD, small_quadratic(2), PAIR, [1], itemsize=8
+    ).tolist() == [40]
 
 
 def test_a_lost_message_is_not_waited_for_and_a_sleeper_stays():
@@ -296,10 +342,15 @@ def test_the_seed_and_nothing_else_decides():
 
 @pytest.mark.parametrize("engine", ["stacked", "debug"])
 def test_a_run_has_the_column_and_a_finished_run_gets_it(engine, tmp_path):
-    clock, network = peer.clock(compute=peer.clocks.exponential(1.0), bandwidth=100), NETWORKS["drop"]
+    clock, network = (
+        peer.clock(compute=peer.clocks.exponential(1.0), bandwidth=100),
+        NETWORKS["drop"],
+    )
     options = {"steps": 20, "record": 5, "seed": 3, "precision": 64, "engine": engine}
     trace = peer.run(DSGD, PROBLEM, network, clock=clock, **options)
-    expected = clock.times(DSGD, PROBLEM, network, trace.table["step"].astype(int), seed=3, itemsize=8)
+    expected = clock.times(
+        DSGD, PROBLEM, network, trace.table["step"].astype(int), seed=3, itemsize=8
+    )
     assert trace.table["clock"].tolist() == expected.tolist()
     bare = peer.run(DSGD, PROBLEM, network, **options)
     assert bare.table["clock"].isna().all()
@@ -315,12 +366,19 @@ def test_a_run_has_the_column_and_a_finished_run_gets_it(engine, tmp_path):
 def test_a_clock_is_not_applied_to_another_run():
     clock, network = peer.clock("campus"), NETWORKS["drop"]
     trace = peer.run(DSGD, PROBLEM, network, steps=5)
-    with pytest.raises(ValueError, match=r"the trace is of another run: its method is 'dsgd\[batch=3,"):
+    with pytest.raises(
+        ValueError, match=r"the trace is of another run: its method is 'dsgd\[batch=3,"
+    ):
         clock.apply(trace, peer.methods.dsgd(batch=4), PROBLEM, network)
     with pytest.raises(ValueError, match="another run: its network is"):
         clock.apply(trace, DSGD, PROBLEM, NETWORKS["ideal"])
     with pytest.raises(ValueError, match="another run: its weights is"):
-        clock.apply(peer.run(DSGD, PROBLEM, peer.Network(EVEN), steps=5), DSGD, PROBLEM, peer.Network(NEARLY))
+        clock.apply(
+            peer.run(DSGD, PROBLEM, peer.Network(EVEN), steps=5),
+            DSGD,
+            PROBLEM,
+            peer.Network(NEARLY),
+        )
     with pytest.raises(ValueError, match=r"another run: its strength is 0.0001, and 0.5 is given"):
         clock.apply(trace, DSGD, small_logistic(N, strength=0.5), network)
 
@@ -350,14 +408,20 @@ def test_resuming_keeps_the_clock(tmp_path):
         ({"bandwidth": 0}, r"bandwidth = 0: must be above 0 \(infinite: no limit\); give a number"),
         ({"bandwidth": -1.0}, "bandwidth = -1.0: must be above 0"),
         ({"bandwidth": math.nan}, "bandwidth = nan: must be above 0"),
-        ({"latency": -0.1}, "latency = -0.1: must be a finite number of at least 0; give a number, an array"),
+        (
+            {"latency": -0.1},
+            "latency = -0.1: must be a finite number of at least 0; give a number, an array",
+        ),
         ({"latency": math.inf}, "latency = inf: must be a finite"),
         ({"latency": [[0, 1], [math.nan, 0]]}, r"latency\[1, 0\] = nan: must be a finite"),
         ({"bandwidth": [[0, 0], [1, 0]]}, r"bandwidth\[0, 1\] = 0: must be above 0"),
         ({"latency": [1, 2, 3]}, r"latency of shape \(3,\): give a number, an array \(n, n\)"),
         ({"latency": np.ones((2, 3))}, r"latency of shape \(2, 3\)"),
         ({"latency": "slow"}, "latency = 'slow'"),
-        ({"latency": {0: 1.0}}, r"latency of 0: must be of a pair of nodes, as in \{\(0, 1\): 0.01\}"),
+        (
+            {"latency": {0: 1.0}},
+            r"latency of 0: must be of a pair of nodes, as in \{\(0, 1\): 0.01\}",
+        ),
         ({"latency": {(0, 1): -1}}, r"latency of \(0, 1\) = -1: must be a finite"),
         (
             {"compute": -1},
@@ -385,10 +449,16 @@ def test_bad_distributions_and_clocks_of_other_networks():
         peer.clocks.lognormal(1, math.nan)
     network = peer.Network(RING)
     for given, message in (
-        ({"compute": [1, 2]}, "compute has 2 numbers, and the network 6 nodes: give one number, or one a node"),
+        (
+            {"compute": [1, 2]},
+            "compute has 2 numbers, and the network 6 nodes: give one number, or one a node",
+        ),
         ({"compute": peer.clocks.lognormal([1, 2], 1)}, "compute has 2 numbers"),
         ({"latency": np.ones((4, 4))}, r"latency has the shape \(4, 4\), and the network 6 nodes"),
-        ({"bandwidth": {(0, 1): 5}}, r"bandwidth has no number of the link of nodes 0 and 5: add \(0, 5\)"),
+        (
+            {"bandwidth": {(0, 1): 5}},
+            r"bandwidth has no number of the link of nodes 0 and 5: add \(0, 5\)",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             peer.run(DSGD, PROBLEM, network, steps=2, clock=peer.clock(**given))
@@ -407,16 +477,25 @@ def test_pairs_stand_for_both_directions():
     for (i, j), value in pairs.items():
         array[i, j] = array[j, i] = value
     compute = peer.clocks.exponential(1.0)
-    one, other = (peer.clock(compute=compute, latency=each).times(DSGD, PROBLEM, ring, [20]) for each in (pairs, array))
+    one, other = (
+        peer.clock(compute=compute, latency=each).times(DSGD, PROBLEM, ring, [20])
+        for each in (pairs, array)
+    )
     assert one == other
 
 
 def test_files(tmp_path):
     file = tmp_path / "clock.toml"
-    file.write_text('preset = "phones"\ncompute = {exponential = 0.5}\noverlap = true\nlatency = {"0-1" = 0.25}\n')
+    file.write_text(
+        'preset = "phones"\ncompute = {exponential = 0.5}\noverlap = true\nlatency = {"0-1" = 0.25}\n'
+    )
     clock = read(str(file))
     assert str(clock.compute) == "exponential(0.5)"
-    assert (clock.latency, clock.bandwidth, clock.overlap) == ({(0, 1): 0.25}, CLOCKS["phones"].bandwidth, True)
+    assert (clock.latency, clock.bandwidth, clock.overlap) == (
+        {(0, 1): 0.25},
+        CLOCKS["phones"].bandwidth,
+        True,
+    )
     file.write_text("compute = {lognormal = [[1, 2], 0.5]}\nbandwidth = [[1, 2], [3, 4]]\n")
     assert str(read(str(file)).compute) == "lognormal([1.0, 2.0], 0.5)"
     for text, message in (
@@ -430,23 +509,39 @@ def test_files(tmp_path):
         file.write_text(text)
         with pytest.raises(ValueError, match=message):
             read(str(file))
-    with pytest.raises(ValueError, match=r"unknown clock 'phone': did you mean 'phones'\?.*or give the path"):
+    with pytest.raises(
+        ValueError, match=r"unknown clock 'phone': did you mean 'phones'\?.*or give the path"
+    ):
         read("phone")
 
 
 def test_the_identity_names_every_number():
-    clocks = [peer.clock(latency=each) for each in (1.0, np.ones((2, 2)), 2 * np.ones((2, 2)), {(0, 1): 1.0})]
-    clocks += [peer.clock(latency=1.0, overlap=True), peer.clock(latency={(0, 1): 2.0}), *CLOCKS.values()]
+    clocks = [
+        peer.clock(latency=each)
+        for each in (1.0, np.ones((2, 2)), 2 * np.ones((2, 2)), {(0, 1): 1.0})
+    ]
+    clocks += [
+        peer.clock(latency=1.0, overlap=True),
+        peer.clock(latency={(0, 1): 2.0}),
+        *CLOCKS.values(),
+    ]
     clocks += [peer.clock(compute=each) for each in (1, [1, 2], peer.clocks.exponential(1))]
     assert len({str(clock) for clock in clocks}) == len(clocks)
-    assert str(peer.clock("phones")) == "compute=lognormal(0.01, 0.5) latency=0.06 bandwidth=625000.0"
+    assert (
+        str(peer.clock("phones")) == "compute=lognormal(0.01, 0.5) latency=0.06 bandwidth=625000.0"
+    )
 
 
 def test_figures_and_pages_show_it(tmp_path):
     network = NETWORKS["ideal"]
     traces = {
         f"dsgd {alpha}": peer.run(
-            DSGD.replace(alpha=alpha), PROBLEM, network, steps=20, record=5, clock=peer.clock("campus")
+            DSGD.replace(alpha=alpha),
+            PROBLEM,
+            network,
+            steps=20,
+            record=5,
+            clock=peer.clock("campus"),
         )
         for alpha in (0.1, 0.2, 0.3)
     }
@@ -480,7 +575,13 @@ def test_the_command_line(tmp_path, capsys):
     command("run", "dsgd", *SMALL, "--clock", file, "--out", tmp_path / "a")
     assert capsys.readouterr().out.splitlines()[0].split()[-1] == "clock"
     table = pd.read_csv(tmp_path / "a" / "trace.csv")
-    assert table["clock"].tolist() == [0, 50.5, 100.5, 150.5, 200.5]  # the slow node waits for nobody
+    assert table["clock"].tolist() == [
+        0,
+        50.5,
+        100.5,
+        150.5,
+        200.5,
+    ]  # the slow node waits for nobody
     command("run", "--config", tmp_path / "a" / "config.toml", "--out", tmp_path / "again")
     assert pd.read_csv(tmp_path / "again" / "trace.csv")["clock"].equals(table["clock"])
     command("run", "--resume", "--out", tmp_path / "a", "--steps", "40")

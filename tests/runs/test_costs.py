@@ -57,7 +57,9 @@ TABLE = [
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "gradients", "rounds"), some(TABLE, 3), ids=[row[0] for row in some(TABLE, 3)]
+    ("name", "parameters", "gradients", "rounds"),
+    some(TABLE, 3),
+    ids=[row[0] for row in some(TABLE, 3)],
 )
 def test_counts_equal_the_table(name, parameters, gradients, rounds):
     method, problem = peer.methods.METHODS[name].build(**parameters), small_logistic(samples=M)
@@ -79,8 +81,12 @@ def test_every_method_is_in_the_table():
 def test_bytes_follow_degree_precision_and_time():
     problem = small_quadratic()
     method = peer.methods.dsgd()
-    star = peer.run(method, problem, peer.Network(peer.topology.star(6)), steps=4, precision=64).table
-    assert star["bytes"].iloc[-1] == pytest.approx(4 * (10 / 6) * problem.dimension * 8)  # 5 edges, both ways
+    star = peer.run(
+        method, problem, peer.Network(peer.topology.star(6)), steps=4, precision=64
+    ).table
+    assert star["bytes"].iloc[-1] == pytest.approx(
+        4 * (10 / 6) * problem.dimension * 8
+    )  # 5 edges, both ways
     sequence = peer.Network([peer.topology.ring(6), peer.topology.complete(6)])
     table = peer.run(method, problem, sequence, steps=4, record=range(5)).table
     assert table["bytes"].tolist() == [problem.dimension * 4 * sent for sent in (0, 2, 7, 9, 14)]
@@ -116,7 +122,9 @@ class Counting(debug.Net):
 
     def round(self, x, more=0):
         self.engine.counted["rounds"] += 1
-        sizes = [operator.size(5, 8) for compressed, operator in self.engine.kept if compressed is x]
+        sizes = [
+            operator.size(5, 8) for compressed, operator in self.engine.kept if compressed is x
+        ]
         self.engine.counted["bytes"] += 2 * (sizes[0] if sizes else 5 * 8 + more)
 
 
@@ -138,7 +146,9 @@ def test_costs_equal_what_is_computed(estimator, fusion):
         else ESTIMATORS[estimator](batch=2)
     )
     method, problem = peer.compose(part, FUSIONS[fusion]()), small_logistic(samples=M)
-    method = method.replace(**{name: 0.5 for name in method.parameters if name.endswith("probability")})
+    method = method.replace(
+        **{name: 0.5 for name in method.parameters if name.endswith("probability")}
+    )
     books = Books(Costs.of(method, problem, RING, 8), problem, RING, 3)
     with jax.enable_x64(True):
         engine = debug.Debug(method, problem, RING, 3, np.dtype("float64"))
@@ -161,7 +171,11 @@ def test_coins_are_expected_before_a_run_and_counted_in_it():
 
 def test_nested_every_is_counted():
     def step(state, net):
-        inner = lambda: net.every(4, lambda: net.grad(state, net.sample(100)), lambda: net.grad(state, net.sample(10)))  # noqa: E731
+        def inner():
+            return net.every(
+                4, lambda: net.grad(state, net.sample(100)), lambda: net.grad(state, net.sample(10))
+            )
+
         return net.every(2, inner, lambda: net.grad(state, net.sample(1)))
 
     method = peer.Method(lambda x, net: x, step)
@@ -171,7 +185,9 @@ def test_nested_every_is_counted():
 
 def two_clocks(state, net):
     """Restarts every 6 and every 10 iterations, the two overlapping every 30."""
-    outer = net.every(6, lambda: net.mix(net.grad(state, net.sample(50))), lambda: net.grad(state, net.sample(3)))
+    outer = net.every(
+        6, lambda: net.mix(net.grad(state, net.sample(50))), lambda: net.grad(state, net.sample(3))
+    )
     return outer + net.every(10, lambda: net.full_grad(state), lambda: net.mix(state))
 
 
@@ -189,10 +205,21 @@ def test_costs_of_a_long_run_keep_one_period_and_equal_the_sum_of_all():
     assert costs.rounds(every).tolist() == np.cumsum([0, 1, *rounds]).tolist()
     assert costs.sent(every) == pytest.approx(np.cumsum([0, 2, *rounds * degrees[t % 4]]))
     assert len(costs._table) == 61, "the common period of 6, 10 and 4 is 60"
-    for budget in [1, 7, 9.9, 10, 500, 5000.5, float(costs.gradients(777)), float(costs.gradients(777)) - 1]:
+    for budget in [
+        1,
+        7,
+        9.9,
+        10,
+        500,
+        5000.5,
+        float(costs.gradients(777)),
+        float(costs.gradients(777)) - 1,
+    ]:
         spent = costs.gradients(every)
         assert costs.steps_within(budget) == max(1, int(np.flatnonzero(spent <= budget)[-1]))
-        assert costs.reaching(np.array([budget])).tolist() == [int(np.flatnonzero(spent >= budget)[0])]
+        assert costs.reaching(np.array([budget])).tolist() == [
+            int(np.flatnonzero(spent >= budget)[0])
+        ]
     assert costs.gradients(10**15) > 1e15, "no array of that length is made"
 
 
@@ -207,7 +234,9 @@ def test_vectors_that_are_always_equal_are_found():
     def aliases(method):
         return outline(method).aliases
 
-    assert aliases(peer.methods.gt_hsgd()) == (0, 1, 2, 3, 2), "the v of the estimator is the v of the tracker"
+    assert aliases(peer.methods.gt_hsgd()) == (0, 1, 2, 3, 2), (
+        "the v of the estimator is the v of the tracker"
+    )
     assert aliases(peer.methods.d_get()) == (0, 1, 2, 3, 2), "also when it comes out of an every"
     assert aliases(peer.methods.gt_dsgd()) == (0, 1, 2)
     assert aliases(peer.methods.d_spider_sfo()) == (0, 1, 2, 3)
@@ -216,14 +245,26 @@ def test_vectors_that_are_always_equal_are_found():
     equal_later = peer.Method(lambda x, net: (x, x + x), lambda s, net: (s[0], s[0]))
     assert aliases(equal_later) == (0, 1)
     one_sided = peer.Method(
-        lambda x, net: (x, x), lambda s, net: (s[0], net.every(3, lambda: s[0] + s[1], lambda: s[0]))
+        lambda x, net: (x, x),
+        lambda s, net: (s[0], net.every(3, lambda: s[0] + s[1], lambda: s[0])),
     )
     assert aliases(one_sided) == (0, 1), "equal on one side of every only"
 
 
 def test_epochs_are_a_budget():
-    method = peer.methods.d_get(period=4, batch=2, large_batch=20)  # iterations cost 20 4 4 4 20 4 4 4 20 ...
-    for budget, steps in [(1, 1), (20, 1), (23.9, 1), (24, 2), (31, 3), (32, 4), (51.9, 4), (52, 5)]:
+    method = peer.methods.d_get(
+        period=4, batch=2, large_batch=20
+    )  # iterations cost 20 4 4 4 20 4 4 4 20 ...
+    for budget, steps in [
+        (1, 1),
+        (20, 1),
+        (23.9, 1),
+        (24, 2),
+        (31, 3),
+        (32, 4),
+        (51.9, 4),
+        (52, 5),
+    ]:
         assert Costs(method, 11, [1.0]).steps_within(budget) == steps
     trace = peer.run(method, small_logistic(samples=M), RING, epochs=5, record=3)
     last = trace.table.iloc[-1]

@@ -32,7 +32,10 @@ def test_means_are_those_of_the_ledger(estimator, fusion):
     method, known = values(compose(ESTIMATORS[estimator](), FUSIONS[fusion]()))
     found, costs = formulas(method), Costs(method, M, [1.0])
     period = 4 * 6
-    spent = [np.diff(counted(np.array([1, 1 + period])))[0] / period for counted in (costs.gradients, costs.rounds)]
+    spent = [
+        np.diff(counted(np.array([1, 1 + period])))[0] / period
+        for counted in (costs.gradients, costs.rounds)
+    ]
     assert [found.gradients.mean(known), found.rounds.mean(known)] == pytest.approx(spent)
     assert found.first_gradients.mean(known) == costs.gradients(1)
     assert bool(found.compressors) == ("compressor" in method.parameters)

@@ -13,7 +13,9 @@ class Notebook:
 
     def __init__(self, monkeypatch):
         self.drawn, self.now = [], 100.0
-        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=SimpleNamespace(display=self.display)))
+        monkeypatch.setitem(
+            sys.modules, "IPython", SimpleNamespace(display=SimpleNamespace(display=self.display))
+        )
         monkeypatch.setattr(progress, "Console", lambda: SimpleNamespace(is_jupyter=True))
         monkeypatch.setattr(progress.time, "monotonic", lambda: self.now)
 

@@ -57,20 +57,27 @@ def test_the_one_with_more_steps_is_continued(tmp_path):
 def test_an_earlier_trace_of_another_run_is_refused_also_where_a_checkpoint_would_win(tmp_path):
     run(tmp_path, progress=Spy(interrupt_at=30))
     other = run(steps=20, seed=5)
-    with pytest.raises(ValueError, match="cannot resume: seed is 0 here and was 5 in the earlier run"):
+    with pytest.raises(
+        ValueError, match="cannot resume: seed is 0 here and was 5 in the earlier run"
+    ):
         run(tmp_path, resume=other, seed=0)
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     run(tmp_path, progress=Spy(interrupt_at=30))
     shutil.copytree(tmp_path, tmp_path / "copy")
-    with pytest.raises(ValueError, match="cannot resume: seed is 1 here and was 0 in the earlier run"):
+    with pytest.raises(
+        ValueError, match="cannot resume: seed is 1 here and was 0 in the earlier run"
+    ):
         run(tmp_path / "copy", seed=1)
 
 
 def test_a_checkpoint_beyond_the_length_asked_for_is_refused(tmp_path):
     run(tmp_path)
-    with pytest.raises(ValueError, match="has 60 steps, and 20 are asked for: give as many or more, or another folder"):
+    with pytest.raises(
+        ValueError,
+        match="has 60 steps, and 20 are asked for: give as many or more, or another folder",
+    ):
         run(tmp_path, steps=20)
 
 

@@ -46,11 +46,17 @@ def test_metrics_are_those_of_the_mathematics():
         assert row["step"] == t
         assert row["loss"] == pytest.approx(problem.loss(mean), rel=1e-12)
         assert row["grad_norm"] == pytest.approx(np.linalg.norm(problem.grad(mean)), rel=1e-11)
-        assert row["stationarity"] == pytest.approx(np.mean([np.sum(problem.grad(xi) ** 2) for xi in x]), rel=1e-11)
-        assert row["consensus"] == pytest.approx(np.mean(np.sum((x - mean) ** 2, axis=1)), rel=1e-11)
+        assert row["stationarity"] == pytest.approx(
+            np.mean([np.sum(problem.grad(xi) ** 2) for xi in x]), rel=1e-11
+        )
+        assert row["consensus"] == pytest.approx(
+            np.mean(np.sum((x - mean) ** 2, axis=1)), rel=1e-11
+        )
         if t:
             y, v = kept[t - 1].fusion
-            assert row["tracking"] == pytest.approx(np.linalg.norm(y.mean(axis=0) - v.mean(axis=0)), abs=1e-15)
+            assert row["tracking"] == pytest.approx(
+                np.linalg.norm(y.mean(axis=0) - v.mean(axis=0)), abs=1e-15
+            )
     assert np.isnan(trace.table["tracking"].iloc[0])
     assert_close(trace.x_mean, trace.x.mean(axis=0))
 
@@ -95,7 +101,9 @@ def test_long_intervals_are_cut_into_pieces_without_a_seam(monkeypatch):
     whole = peer.run(GT_HSGD, problem, RING, steps=100, precision=64, record=1)
     monkeypatch.setattr(compiled, "DRAWN_AHEAD", 7 * 6 * 4)  # 7 steps of 6 nodes' 4-byte indices
     assert stacked.Stacked(GT_HSGD, problem, RING, 0, np.float32).chunk == 7
-    assert np.array_equal(peer.run(GT_HSGD, problem, RING, steps=100, precision=64, record=1).x, whole.x)
+    assert np.array_equal(
+        peer.run(GT_HSGD, problem, RING, steps=100, precision=64, record=1).x, whole.x
+    )
 
 
 def test_samples_drawn_ahead_are_kept_between_intervals(monkeypatch):
@@ -152,7 +160,9 @@ def test_a_second_run_with_other_numbers_compiles_nothing(name):
     problem, network = small_logistic(samples=12), RING
     build = peer.methods.METHODS[name].build
     method = build()
-    others = {k: 2 * v if 2 * v <= method.declared[k].high else v / 2 for k, v in method.numbers.items()}
+    others = {
+        k: 2 * v if 2 * v <= method.declared[k].high else v / 2 for k, v in method.numbers.items()
+    }
     first = count_compilations(lambda: peer.run(build(), problem, network, steps=30, record=3))
     assert first > 0, "the counter of compilations counts nothing"
     other = build(**others)
@@ -168,7 +178,10 @@ def test_a_second_run_with_other_numbers_compiles_nothing(name):
 def test_a_whole_number_as_step_size_compiles_nothing():
     problem = small_quadratic()
     peer.run(peer.methods.gt_dsgd(alpha=0.5), problem, RING, steps=5)
-    assert count_compilations(lambda: peer.run(peer.methods.gt_dsgd(alpha=1), problem, RING, steps=5)) == 0
+    assert (
+        count_compilations(lambda: peer.run(peer.methods.gt_dsgd(alpha=1), problem, RING, steps=5))
+        == 0
+    )
 
 
 def test_clock_stops_while_metrics_are_evaluated(monkeypatch):
@@ -195,18 +208,24 @@ def test_compilation_is_not_in_the_seconds():
     from types import SimpleNamespace
 
     problem, network = small_logistic(samples=13, features=7), RING
-    by_hand = peer.Method(lambda x, net: Counted(x, 1), lambda s, net: Counted(net.mix(s.x), s.k + 1), "by-hand")
+    by_hand = peer.Method(
+        lambda x, net: Counted(x, 1), lambda s, net: Counted(net.mix(s.x), s.k + 1), "by-hand"
+    )
     for method in (peer.methods.gt_hsgd(), peer.methods.gt_sarah(), by_hand):
         events = []
         told = SimpleNamespace(
-            begin=lambda *_: None, end=lambda: None, update=lambda step, _, e=events: e.append(f"record {step}")
+            begin=lambda *_: None,
+            end=lambda: None,
+            update=lambda step, _, e=events: e.append(f"record {step}"),
         )
         with compilations(events):
             peer.run(method, problem, network, steps=40, record=4, progress=told)
         before, timed = events[: events.index("record 0")], events[events.index("record 0") :]
         ours = {f"jit({name})" for name in ("_start", "_draw", "_interval", "evaluate")}
         assert "jit(_interval)" in before
-        assert not ours & set(timed)  # reading x_tilde is a little program of its own, outside the clock
+        assert not ours & set(
+            timed
+        )  # reading x_tilde is a little program of its own, outside the clock
         assert timed[-1] == "record 40"
 
 
@@ -222,7 +241,9 @@ def test_float32_losses_are_good_to_six_digits():
 
 def test_diverged_runs_end_with_a_status():
     problem = small_quadratic()
-    trace = peer.run(peer.methods.gt_dsgd(alpha=50.0), problem, RING, steps=1000, x0=np.ones(5), record=100)
+    trace = peer.run(
+        peer.methods.gt_dsgd(alpha=50.0), problem, RING, steps=1000, x0=np.ones(5), record=100
+    )
     assert trace.status is peer.Status.diverged
     assert trace.steps < 1000
     assert "loss" in trace.message
@@ -250,7 +271,13 @@ def test_nan_is_divergence_and_debug_names_node_step_and_stage():
 
 def test_debug_diverges_without_warnings():
     trace = peer.run(
-        peer.methods.gt_dsgd(alpha=1e6), small_quadratic(), RING, steps=100, x0=np.ones(5), engine="debug", record=1
+        peer.methods.gt_dsgd(alpha=1e6),
+        small_quadratic(),
+        RING,
+        steps=100,
+        x0=np.ones(5),
+        engine="debug",
+        record=1,
     )
     assert trace.status == "diverged"
     assert "not finite" in trace.message
@@ -278,7 +305,9 @@ def test_progress_meter_is_told():
     spy = Spy()
     trace = peer.run(GT_HSGD, small_logistic(), RING, steps=20, record=4, progress=spy)
     assert (spy.label, spy.total) == ("gt-hsgd", 20)
-    assert spy.seen == [(int(s), loss) for s, loss in zip(trace.table["step"], trace.table["loss"], strict=True)]
+    assert spy.seen == [
+        (int(s), loss) for s, loss in zip(trace.table["step"], trace.table["loss"], strict=True)
+    ]
     assert spy.ended
 
 
@@ -326,14 +355,26 @@ GOOD = {"steps": 5}
         ({**GOOD, "precision": 16}, "precision = 16: must be 32, 64 or 'tf32'"),
         ({**GOOD, "seed": -1}, "seed = -1: must be a whole number of at least 0"),
         ({**GOOD, "engine": "stakced"}, "unknown engine 'stakced': did you mean 'stacked'"),
-        ({**GOOD, "x0": "a"}, r"x0 = 'a' is no array of numbers: give one of shape \(5,\) or \(6, 5\)"),
+        (
+            {**GOOD, "x0": "a"},
+            r"x0 = 'a' is no array of numbers: give one of shape \(5,\) or \(6, 5\)",
+        ),
         ({**GOOD, "x0": np.zeros(4)}, r"x0 has shape \(4,\): must be \(5,\), or \(6, 5\)"),
         ({**GOOD, "x0": np.full(5, np.nan)}, "x0 has values that are not finite"),
         ({**GOOD, "record": 0}, "record = 0: must be a whole number of at least 1"),
-        ({**GOOD, "record": "log"}, "record = 'log': must be a number of points, a Grid, or a list of steps"),
-        ({**GOOD, "record": 2.5}, "record = 2.5: must be a number of points, a Grid, or a list of steps"),
+        (
+            {**GOOD, "record": "log"},
+            "record = 'log': must be a number of points, a Grid, or a list of steps",
+        ),
+        (
+            {**GOOD, "record": 2.5},
+            "record = 2.5: must be a number of points, a Grid, or a list of steps",
+        ),
         ({**GOOD, "seed": 1.5}, "seed = 1.5: must be a whole number"),
-        ({**GOOD, "seeds": 3}, r"seeds=3: run has seed= instead, where seed=3 is seed 3 alone, and seed=range\(3\)"),
+        (
+            {**GOOD, "seeds": 3},
+            r"seeds=3: run has seed= instead, where seed=3 is seed 3 alone, and seed=range\(3\)",
+        ),
         ({"step": 5}, "unknown argument of run 'step': did you mean 'steps'"),
         ({"steps": True}, "steps = True: must be a whole number"),
         ({"epochs": "3"}, "epochs = '3': must be a number, positive and finite"),
@@ -350,7 +391,9 @@ def test_a_method_may_be_text_or_a_function():
     for given in ("gt-dsgd[alpha=0.1]", peer.methods.gt_dsgd):
         trace = peer.run(given, problem, RING, steps=5)
         assert trace.identity.method == str(peer.methods.gt_dsgd(alpha=0.1))
-    assert np.array_equal(trace.x, peer.run(peer.methods.gt_dsgd(alpha=0.1), problem, RING, steps=5).x)
+    assert np.array_equal(
+        trace.x, peer.run(peer.methods.gt_dsgd(alpha=0.1), problem, RING, steps=5).x
+    )
     with pytest.raises(ValueError, match="unknown method 'gt-dsg': did you mean 'gt-dsgd'"):
         peer.run("gt-dsg", problem, RING, steps=5)
     with pytest.raises(ValueError, match="method is a int: give a Method"):
@@ -359,19 +402,28 @@ def test_a_method_may_be_text_or_a_function():
 
 def test_combinations_that_cannot_work_are_refused():
     problem = small_quadratic()
-    with pytest.raises(ValueError, match="the problem has 6 nodes and the network 5: partition the data over 5"):
+    with pytest.raises(
+        ValueError, match="the problem has 6 nodes and the network 5: partition the data over 5"
+    ):
         peer.run(GT_HSGD, problem, peer.Network(peer.topology.ring(5)), steps=2)
     with pytest.raises(
-        ValueError, match="d2 needs a symmetric weight matrix; directed-exponential is not symmetric: use gt-dsgd"
+        ValueError,
+        match="d2 needs a symmetric weight matrix; directed-exponential is not symmetric: use gt-dsgd",
     ):
-        peer.run(peer.methods.d2(), problem, peer.Network(peer.topology.directed_exponential(6)), steps=2)
+        peer.run(
+            peer.methods.d2(), problem, peer.Network(peer.topology.directed_exponential(6)), steps=2
+        )
     bipartite = peer.Network(peer.topology.ring(6), weights="metropolis").W * 1.2 - 0.2 * np.eye(6)
     almost = peer.Network(bipartite)
     assert almost.smallest_eigenvalue < -1 / 3
-    with pytest.raises(ValueError, match=r"d2 needs the smallest eigenvalue of W above -0.333; matrix has -0.6"):
+    with pytest.raises(
+        ValueError, match=r"d2 needs the smallest eigenvalue of W above -0.333; matrix has -0.6"
+    ):
         peer.run(peer.methods.d2(), problem, almost, steps=2)
     for engine in ("stacked", "debug"):
-        with pytest.raises(ValueError, match="gt-sarah takes exact local gradients, and streaming has none"):
+        with pytest.raises(
+            ValueError, match="gt-sarah takes exact local gradients, and streaming has none"
+        ):
             peer.run(peer.methods.gt_sarah(), small_streaming(), RING, steps=2, engine=engine)
 
 
@@ -382,7 +434,10 @@ def test_sparse_networks_are_mixed_by_gathering():
     n = 18
     problem, ring = small_quadratic(nodes=n), peer.Network(peer.topology.ring(n))
     assert isinstance(Stacked(GT_HSGD, problem, ring, 0, np.float32).weights, Gather)
-    assert isinstance(Stacked(GT_HSGD, problem, peer.Network(peer.topology.complete(n)), 0, np.float32).weights, Dense)
+    assert isinstance(
+        Stacked(GT_HSGD, problem, peer.Network(peer.topology.complete(n)), 0, np.float32).weights,
+        Dense,
+    )
     for network in (ring, peer.Network(peer.topology.one_peer_exponential(n))):
         fast = states(GT_HSGD, problem, network, 6)[-1].x
         assert_close(states(GT_HSGD, problem, network, 6, engine="debug")[-1].x, fast)

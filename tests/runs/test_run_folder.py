@@ -37,7 +37,9 @@ def whole():
 
 
 @pytest.mark.parametrize("stop", [1, 2, 7, 19, 20, 21, 33, 59])
-def test_a_run_that_is_killed_between_records_goes_on_from_there(tmp_path, monkeypatch, whole, stop):
+def test_a_run_that_is_killed_between_records_goes_on_from_there(
+    tmp_path, monkeypatch, whole, stop
+):
     """Every step is saved, and the run dies when it is to take another one: nothing is written after that."""
     monkeypatch.setattr(pace, "LOST", 0.0)
     monkeypatch.setattr(pace, "SHARE", 1e9)
@@ -89,7 +91,11 @@ def test_no_damage_gives_another_number(tmp_path, monkeypatch, whole):
     monkeypatch.setattr(pace, "SHARE", 1e9)
     folder = tmp_path / "run"
     part = peer.run(
-        METHOD, small_logistic(), RING, **OPTIONS | {"steps": 40, "record": 2}, checkpoint=folder / "checkpoint"
+        METHOD,
+        small_logistic(),
+        RING,
+        **OPTIONS | {"steps": 40, "record": 2},
+        checkpoint=folder / "checkpoint",
     )
     part.save(folder)
     files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
@@ -104,7 +110,13 @@ def test_no_damage_gives_another_number(tmp_path, monkeypatch, whole):
             kind = rng.choice(["flip", "cut", "empty", "remove"])
             if kind == "flip":
                 content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-            content = content[: rng.randrange(len(content))] if kind == "cut" else b"" if kind == "empty" else content
+            content = (
+                content[: rng.randrange(len(content))]
+                if kind == "cut"
+                else b""
+                if kind == "empty"
+                else content
+            )
             (broken / file).unlink() if kind == "remove" else (broken / file).write_bytes(content)
         try:
             found = run(resume=broken)
@@ -126,7 +138,9 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
 def test_the_last_word_on_a_step_counts(tmp_path):
     """A run that could have ended at a record and did end there has one checkpoint of that step."""
     run(checkpoint=tmp_path)
-    assert sorted(step for step, _ in checkpoint._named(tmp_path)) == sorted(set(checkpoint.steps(tmp_path)))
+    assert sorted(step for step, _ in checkpoint._named(tmp_path)) == sorted(
+        set(checkpoint.steps(tmp_path))
+    )
     assert peer.Trace.from_checkpoint(tmp_path, 60).status == "done"
 
 
@@ -147,7 +161,8 @@ def test_checkpoints_cost_little_and_little_is_lost(tmp_path, monkeypatch, cost)
             saver.save(slow)
     spent = [k * cost for k in range(1, len(saves) + 1)]
     assert all(
-        paid <= pace.SHARE * (at + cost) or k == 0 for k, (paid, at) in enumerate(zip(spent, saves, strict=True))
+        paid <= pace.SHARE * (at + cost) or k == 0
+        for k, (paid, at) in enumerate(zip(spent, saves, strict=True))
     )
     assert saves[0] == pytest.approx(pace.GUESS / pace.SHARE, abs=0.04)
     assert np.diff(saves).max() <= max(2 * cost / pace.SHARE, 0.05)
@@ -177,7 +192,11 @@ def test_a_run_that_is_finished_is_read_and_not_computed_again(tmp_path, monkeyp
     again = run(checkpoint=tmp_path)
     assert_same(again, whole)
     assert (again.status, again.end.step) == ("done", 60)
-    for more in ({"steps": 61}, {"metrics": [peer.metric(lambda x_mean, x, problem: 0.0, "none")]}, {"seed": 3}):
+    for more in (
+        {"steps": 61},
+        {"metrics": [peer.metric(lambda x_mean, x, problem: 0.0, "none")]},
+        {"seed": 3},
+    ):
         with pytest.raises((AssertionError, ValueError), match=r"computed again|cannot resume"):
             run(checkpoint=tmp_path, **more)
 
@@ -187,7 +206,10 @@ def test_a_metric_of_the_same_name_and_another_function_is_refused(tmp_path):
         return peer.metric(lambda x_mean, x, problem: k, "k")
 
     first = run(checkpoint=tmp_path, metrics=[counted(1)])
-    assert run(checkpoint=tmp_path, metrics=[counted(1)]).table["k"].tolist() == first.table["k"].tolist()
+    assert (
+        run(checkpoint=tmp_path, metrics=[counted(1)]).table["k"].tolist()
+        == first.table["k"].tolist()
+    )
     with pytest.raises(ValueError, match="metric 'k' computes something else here"):
         run(checkpoint=tmp_path, metrics=[counted(2)])
     with pytest.raises(ValueError, match="metric 'k' computes something else here"):
@@ -196,7 +218,9 @@ def test_a_metric_of_the_same_name_and_another_function_is_refused(tmp_path):
 
 def test_other_records_of_a_finished_run_are_warned_of(tmp_path, whole):
     run(checkpoint=tmp_path)
-    with pytest.warns(UserWarning, match="is finished, and was recorded at other steps than those asked for"):
+    with pytest.warns(
+        UserWarning, match="is finished, and was recorded at other steps than those asked for"
+    ):
         assert_same(run(checkpoint=tmp_path, record=6), whole)
 
 

@@ -39,13 +39,17 @@ def _by_hand():
 
 
 def _ragged():
-    partition = peer.datasets.synthetic(50, 5, seed=1).partition(6, by="dirichlet", concentration=5.0, seed=2)
+    partition = peer.datasets.synthetic(50, 5, seed=1).partition(
+        6, by="dirichlet", concentration=5.0, seed=2
+    )
     assert len(set(partition.sizes.tolist())) > 1
     return peer.problems.logistic(partition, strength=0.1)
 
 
 def _faulty():
-    return peer.Network(peer.topology.ring(6), faults=[peer.faults.burst(0.2, 0.4), peer.faults.inactive(0.2)])
+    return peer.Network(
+        peer.topology.ring(6), faults=[peer.faults.burst(0.2, 0.4), peer.faults.inactive(0.2)]
+    )
 
 
 def _composite():
@@ -69,7 +73,9 @@ LARGEST = peer.metric(lambda x_mean, x, problem: abs(x).max(), "largest")
 
 def run(method=GT_HSGD, problem=None, network=RING, seed=SEEDS, **options):
     options = {"steps": 30, "record": 5, "precision": 64} | options
-    return peer.run(method, small_logistic() if problem is None else problem, network, seed=seed, **options)
+    return peer.run(
+        method, small_logistic() if problem is None else problem, network, seed=seed, **options
+    )
 
 
 def assert_same(one, other, tolerance=1e-12):
@@ -84,7 +90,9 @@ def assert_same(one, other, tolerance=1e-12):
     pairs += zip(jax.tree.leaves(one.state), jax.tree.leaves(other.state), strict=True)
     for left, right in pairs:
         assert np.shape(left) == np.shape(right)
-        np.testing.assert_allclose(left, right, rtol=0, atol=tolerance * max(1.0, np.abs(right).max()))
+        np.testing.assert_allclose(
+            left, right, rtol=0, atol=tolerance * max(1.0, np.abs(right).max())
+        )
 
 
 @pytest.fixture
@@ -95,7 +103,9 @@ def side_by_side(request, monkeypatch):
     monkeypatch.setattr(crew, "cores", lambda: 2)
     made, real = [], kind.__init__
     monkeypatch.setattr(
-        kind, "__init__", lambda self, build, seeds, *n: made.append(len(seeds)) or real(self, build, seeds, *n)
+        kind,
+        "__init__",
+        lambda self, build, seeds, *n: made.append(len(seeds)) or real(self, build, seeds, *n),
     )
     return made
 
@@ -147,7 +157,9 @@ def test_threads_compute_at_the_same_time(monkeypatch):
 
 @pytest.mark.parametrize("side_by_side", KINDS, indirect=True)
 def test_seeds_that_do_not_fit_into_memory_run_in_groups(side_by_side, monkeypatch):
-    monkeypatch.setattr(crew, "memory", lambda: 4 * 4 * crew.needed(GT_HSGD, small_logistic(), np.dtype("float64")))
+    monkeypatch.setattr(
+        crew, "memory", lambda: 4 * 4 * crew.needed(GT_HSGD, small_logistic(), np.dtype("float64"))
+    )
     assert crew.at_once(GT_HSGD, small_logistic(), np.dtype("float64")) == 4
     spy = Spy()
     parts = run(seed=range(6), progress=spy)
@@ -178,7 +190,9 @@ def test_a_seed_that_diverges_does_not_stop_the_others(side_by_side):
     ends = [trace.steps for trace in traces]
     first = min(ends)
     known = traces.mean["step"] <= first
-    assert traces.mean["seeds"].tolist() == [sum(end >= step for end in ends) for step in traces.mean["step"]]
+    assert traces.mean["seeds"].tolist() == [
+        sum(end >= step for end in ends) for step in traces.mean["step"]
+    ]
     assert traces.mean["gradients"][~known].isna().all()
     assert np.isfinite(traces.mean["gradients"][known]).all()
 
@@ -189,7 +203,9 @@ def _unlucky():
 
     curvatures = np.ones((6, 300))
     curvatures[:, 0] = 6e3
-    return peer.problems.loss(lambda params, a: jnp.mean(a) * (params**2).sum() / 2, np.ones(1), curvatures)
+    return peer.problems.loss(
+        lambda params, a: jnp.mean(a) * (params**2).sum() / 2, np.ones(1), curvatures
+    )
 
 
 @pytest.mark.parametrize("side_by_side", KINDS, indirect=True)
@@ -199,7 +215,9 @@ def test_each_seed_stops_by_itself(side_by_side):
     rule = peer.stop.loss(target)
     calls = []
     traces = run(seed=range(3), steps=60, record=20, stop=rule, callback=calls.append)
-    for one, other in zip(traces, [run(seed=seed, steps=60, record=20, stop=rule) for seed in range(3)], strict=True):
+    for one, other in zip(
+        traces, [run(seed=seed, steps=60, record=20, stop=rule) for seed in range(3)], strict=True
+    ):
         assert_same(one, other)
     assert len({trace.steps for trace in traces}) > 1
     assert {"stopped", "done"} == {str(trace.status) for trace in traces}
@@ -333,9 +351,13 @@ def test_earlier_traces_are_continued():
     whole, short = run(record=[10, 30]), run(steps=10, record=1)
     for one, other in zip(run(resume=short, record=[10, 30]), whole, strict=True):
         assert_same(one, other, 0)
-    with pytest.raises(ValueError, match="nothing to resume: all of the earlier runs diverged or have 10 steps"):
+    with pytest.raises(
+        ValueError, match="nothing to resume: all of the earlier runs diverged or have 10 steps"
+    ):
         run(steps=10, resume=short)
-    with pytest.raises(ValueError, match="resume is a Trace: with several seeds, give traces or a folder"):
+    with pytest.raises(
+        ValueError, match="resume is a Trace: with several seeds, give traces or a folder"
+    ):
         run(resume=short[0])
     for one, other in zip(run(seed=None, resume=short, record=[10, 30]), whole, strict=True):
         assert_same(one, other, 0)
@@ -416,7 +438,9 @@ def test_mean_and_deviation_are_those_of_the_tables(traces):
     values = np.stack([trace.table["grad_norm"] for trace in traces])
     np.testing.assert_allclose(traces.mean["grad_norm"], values.sum(axis=0) / 4)
     apart = values - values.sum(axis=0) / 4
-    np.testing.assert_allclose(traces.deviation["grad_norm"], np.sqrt((apart**2).sum(axis=0) / 3), rtol=1e-9)
+    np.testing.assert_allclose(
+        traces.deviation["grad_norm"], np.sqrt((apart**2).sum(axis=0) / 3), rtol=1e-9
+    )
     assert traces.mean["step"].tolist() == traces[0].table["step"].tolist()
     assert (traces.mean["seeds"] == 4).all()
     table = traces.table
@@ -436,7 +460,9 @@ def test_there_is_no_mean_at_a_step_that_a_seed_has_not_recorded():
     assert found["seeds"].tolist() == [2, 1, 1, 2]
     for column in ("loss", "gradients"):
         ends = np.stack([trace.table[column].to_numpy()[[0, -1]] for trace in both])
-        np.testing.assert_allclose(found[column], [ends[:, 0].mean(), np.nan, np.nan, ends[:, 1].mean()])
+        np.testing.assert_allclose(
+            found[column], [ends[:, 0].mean(), np.nan, np.nan, ends[:, 1].mean()]
+        )
     assert both.deviation["loss"].isna().tolist() == [False, True, True, False]
     assert both.band("step", "loss").x.tolist() == [0, 10, 20, 30]
 
@@ -458,7 +484,9 @@ def test_the_text_has_a_mean_over_all_seeds_or_none(traces):
 
 def test_a_figure_has_a_line_and_a_band(traces):
     figure = peer.figures.curves({"gt-hsgd": traces})
-    (line,) = [line for line in figure.axes[0].get_lines() if not str(line.get_label()).startswith("_")]
+    (line,) = [
+        line for line in figure.axes[0].get_lines() if not str(line.get_label()).startswith("_")
+    ]
     np.testing.assert_allclose(line.get_ydata(), traces.mean["loss"])
     assert len(figure.axes[0].collections) == 1
 
@@ -474,10 +502,16 @@ def test_they_are_saved_and_loaded(tmp_path, traces):
     loaded = peer.Traces.load(tmp_path)
     for one, other in zip(loaded, traces, strict=True):
         assert_same(one, other, 0)
-    assert_same(run(seed=range(4), steps=40, resume=tmp_path)[2], run(seed=2, steps=40, resume=traces[2]))
-    with pytest.raises(ValueError, match=r"has runs of other seeds, seed-0, seed-3: give another folder"):
+    assert_same(
+        run(seed=range(4), steps=40, resume=tmp_path)[2], run(seed=2, steps=40, resume=traces[2])
+    )
+    with pytest.raises(
+        ValueError, match=r"has runs of other seeds, seed-0, seed-3: give another folder"
+    ):
         traces[1:3].save(tmp_path)
-    with pytest.raises(ValueError, match="has no runs of several seeds: it has no folder such as seed-0"):
+    with pytest.raises(
+        ValueError, match="has no runs of several seeds: it has no folder such as seed-0"
+    ):
         peer.Traces.load(tmp_path / "seed-0")
 
 
@@ -488,25 +522,34 @@ def test_runs_of_another_experiment_are_not_replaced(tmp_path, traces):
     others = run(peer.methods.dsgd(), seed=[0, 1], steps=5)
     others[1].save(tmp_path / "seed-1")
     before = names()
-    with pytest.raises(ValueError, match=r"seed-1 has another run, whose method is 'dsgd.*'gt-.*, or force=True$"):
+    with pytest.raises(
+        ValueError, match=r"seed-1 has another run, whose method is 'dsgd.*'gt-.*, or force=True$"
+    ):
         traces.save(tmp_path)
     assert names() == before, "seed 0 is not written either"
     traces.save(tmp_path, force=True)
     assert peer.Traces.load(tmp_path)[1].steps == traces[1].steps
-    with pytest.raises(ValueError, match=r"has runs of other seeds, seed-2, seed-3: give another folder"):
+    with pytest.raises(
+        ValueError, match=r"has runs of other seeds, seed-2, seed-3: give another folder"
+    ):
         others.save(tmp_path, force=True)
-    with pytest.raises(ValueError, match=r"seed-1 has a run itself: give another folder, or force=True$"):
+    with pytest.raises(
+        ValueError, match=r"seed-1 has a run itself: give another folder, or force=True$"
+    ):
         others.save(tmp_path / "seed-1")
 
 
 def test_traces_of_different_experiments_are_refused(traces):
     other = run(peer.methods.dsgd(), seed=9)
     with pytest.raises(
-        ValueError, match=r"of different experiments: method is 'gt-hsgd.* with seed 9; give traces that"
+        ValueError,
+        match=r"of different experiments: method is 'gt-hsgd.* with seed 9; give traces that",
     ):
         peer.Traces([traces[0], other])
     changed = replace(traces[1], identity=replace(traces[1].identity, values="changed"))
-    with pytest.raises(ValueError, match="x_0 are not the same with seed 0 and with seed 1, whose facts are"):
+    with pytest.raises(
+        ValueError, match="x_0 are not the same with seed 0 and with seed 1, whose facts are"
+    ):
         peer.Traces([traces[0], changed])
     drawn = replace(changed.identity, facts=changed.identity.facts | {"data seed": 1})
     assert len(peer.Traces([traces[0], replace(changed, identity=drawn)])) == 2

@@ -15,7 +15,9 @@ BEST = np.array([0.30, 0.34, 0.31, 0.35, 0.32])
 def test_known_ranks():
     always = BEST + np.array([0.010, 0.012, 0.011, 0.013, 0.009])
     other = BEST + np.array([0.02, -0.03, 0.01, -0.01, 0.03])
-    assert leading([always, BEST, other], [True] * 3) == [1, 2], "a little worse with every seed is not level"
+    assert leading([always, BEST, other], [True] * 3) == [1, 2], (
+        "a little worse with every seed is not level"
+    )
     assert leading([BEST, BEST, always], [True] * 3) == [0, 1], "a tie"
     assert leading([BEST, BEST + 0.001], [True] * 2) == [0], "always as far apart"
     assert leading([always], [True]) == [0]

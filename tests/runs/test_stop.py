@@ -18,7 +18,9 @@ METHOD = peer.methods.gt_hsgd(alpha=0.5, beta=0.1)
 
 
 def run(steps=100, record=20, **options):
-    return peer.run(METHOD, small_logistic(), RING, steps=steps, record=record, precision=64, **options)
+    return peer.run(
+        METHOD, small_logistic(), RING, steps=steps, record=record, precision=64, **options
+    )
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +44,18 @@ def rows_of(*losses):
         (peer.stop.patience(2), (3, 3, 3), "loss has not fallen for 2 records, at step 20"),
         (peer.stop.patience(2), (3, 4, 2.9), ""),
         (peer.stop.patience(2), (3, 2, 4, 2.5), "loss has not fallen for 2 records, at step 30"),
-        (peer.stop.patience(1, least=0.5), (3, 2.6), "loss has not fallen by more than 0.5 for 1 records, at step 10"),
+        (
+            peer.stop.patience(1, least=0.5),
+            (3, 2.6),
+            "loss has not fallen by more than 0.5 for 1 records, at step 10",
+        ),
         (peer.stop.patience(1, least=0.5), (3, 2.4), ""),
         (peer.stop.patience(1, rising=True), (3, 4), ""),
-        (peer.stop.patience(1, rising=True), (3, 2), "loss has not risen for 1 records, at step 10"),
+        (
+            peer.stop.patience(1, rising=True),
+            (3, 2),
+            "loss has not risen for 1 records, at step 10",
+        ),
         (peer.stop.patience(1), (float("nan"), 2, float("nan")), ""),
     ],
 )
@@ -68,8 +78,13 @@ def test_a_run_ends_at_the_first_record_that_reaches_the_target(whole):
     first = int(np.argmax(whole.table["loss"] <= target))
     assert trace.status is peer.Status.stopped
     assert trace.steps == whole.table["step"].iloc[first] < 100
-    pd.testing.assert_frame_equal(trace.table.drop(columns="seconds"), whole.table[: first + 1].drop(columns="seconds"))
-    assert trace.message == f"loss {trace.table['loss'].iloc[-1]:.4g} <= {target:g} at step {trace.steps}"
+    pd.testing.assert_frame_equal(
+        trace.table.drop(columns="seconds"), whole.table[: first + 1].drop(columns="seconds")
+    )
+    assert (
+        trace.message
+        == f"loss {trace.table['loss'].iloc[-1]:.4g} <= {target:g} at step {trace.steps}"
+    )
     norm = float(whole.table["grad_norm"].iloc[5])
     ended = run(stop=[peer.stop.loss(-1), peer.stop.grad_norm(norm)])
     assert ended.steps == whole.table["step"][whole.table["grad_norm"] <= norm].iloc[0]
@@ -82,7 +97,9 @@ def test_a_function_of_the_row_ends_a_run(whole):
 
     trace = run(stop=far_enough)
     assert (trace.steps, trace.message) == (35, "far_enough, at step 35")
-    assert run(stop=lambda row: row["step"] > 9 and "it is late").message == "it is late, at step 10"
+    assert (
+        run(stop=lambda row: row["step"] > 9 and "it is late").message == "it is late, at step 10"
+    )
     assert run(stop=lambda row: row["step"] > 9).message == "the function given as stop, at step 10"
     assert run(stop=lambda row: row.clear()).table["loss"].tolist() == whole.table["loss"].tolist()
 
@@ -129,7 +146,9 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, whole, way):
     stopped = run(stop=peer.stop.loss(target), **options)
     assert stopped.steps == 35
     if way == "checkpoint":  # with the same rule it has ended, and runs no further
-        again = run(stop=peer.stop.loss(target), callback=lambda trace: pytest.fail("it ran"), **options)
+        again = run(
+            stop=peer.stop.loss(target), callback=lambda trace: pytest.fail("it ran"), **options
+        )
         assert (again.steps, again.status, again.message) == (35, "stopped", stopped.message)
         later = run(stop=peer.stop.loss(float(whole.table["loss"].iloc[12])), **options)
         assert (later.steps, later.status) == (60, "stopped")
@@ -139,7 +158,9 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, whole, way):
     assert finished.status == "done"
     assert np.array_equal(finished.x, whole.x)
     assert np.array_equal(finished.x_tilde, whole.x_tilde)
-    pd.testing.assert_frame_equal(finished.table.drop(columns="seconds"), whole.table.drop(columns="seconds"))
+    pd.testing.assert_frame_equal(
+        finished.table.drop(columns="seconds"), whole.table.drop(columns="seconds")
+    )
 
 
 def test_a_run_that_would_have_ended_earlier_is_refused(tmp_path, whole):
@@ -148,9 +169,8 @@ def test_a_run_that_would_have_ended_earlier_is_refused(tmp_path, whole):
     early, late = peer.stop.loss(losses[7]), peer.stop.loss(losses[12])
 
     def refused(**options):
-        message = (
-            f"seed 0 has {{}} steps, and would have ended before: loss {losses[7]:.4g} <= .* at step 35; start anew"
-        )
+        message = "seed 0 has {} steps, and would have ended before: "
+        message += f"loss {losses[7]:.4g} <= .* at step 35; start anew"
         with pytest.raises(ValueError, match=message.format(options.pop("has"))):
             run(**options)
 
@@ -167,7 +187,9 @@ def test_a_run_that_would_have_ended_earlier_is_refused(tmp_path, whole):
             has=first.steps,
         )
         again = run(checkpoint=home, stop=peer.stop.loss(first.table["loss"].iloc[-1]))
-        assert (again.status, again.steps) == (first.status, first.steps), "one that holds at its end changes nothing"
+        assert (again.status, again.steps) == (first.status, first.steps), (
+            "one that holds at its end changes nothing"
+        )
     both = tmp_path / "both"
     run(seed=[0, 1], checkpoint=both)
     refused(seed=[0, 1, 2], checkpoint=both, stop=early, has=100)
@@ -198,7 +220,10 @@ def test_a_run_folder_says_why_it_ended(tmp_path):
 @pytest.mark.parametrize(
     ("stop", "message"),
     [
-        (0.2, r"stop = 0.2: give a rule such as peer.stop.loss\(0.2\), a function of a row, or a list of such"),
+        (
+            0.2,
+            r"stop = 0.2: give a rule such as peer.stop.loss\(0.2\), a function of a row, or a list of such",
+        ),
         ("loss", "stop = 'loss': give a rule"),
         ([peer.stop.loss(1), 3], "give a rule"),
         (peer.stop.patience, "give a rule"),
@@ -272,7 +297,9 @@ def test_an_error_in_the_callback_says_where_and_loses_nothing(tmp_path, whole, 
     for options in ({"resume": known}, {"checkpoint": tmp_path}):
         again = run(callback=calls.append, **options)
         assert np.array_equal(again.x, whole.x)
-    assert [one.steps for one in calls] == 2 * list(range(45, 101, 5)), "it is not called again for the same record"
+    assert [one.steps for one in calls] == 2 * list(range(45, 101, 5)), (
+        "it is not called again for the same record"
+    )
 
 
 def test_an_error_in_a_stopping_function_says_where():
@@ -332,10 +359,18 @@ def test_process_0_decides_for_all():
 
     group, calls = Group(), []
     watches = [
-        Watch(rules(peer.stop.seconds(5), [peer.runs.METRICS["seconds"]]), calls.append, k, group.gather(k))
+        Watch(
+            rules(peer.stop.seconds(5), [peer.runs.METRICS["seconds"]]),
+            calls.append,
+            k,
+            group.gather(k),
+        )
         for k in (0, 1)
     ]
-    for seconds, expected in (((6, 1), [(peer.Status.stopped, "seconds 6 >= 5 at step 10")]), ((1, 6), [])):
+    for seconds, expected in (
+        ((6, 1), [(peer.Status.stopped, "seconds 6 >= 5 at step 10")]),
+        ((1, 6), []),
+    ):
         both = [recorder(each) for each in seconds]
         for watch, one in zip(watches, both, strict=True):
             watch.decide(one)
@@ -356,7 +391,10 @@ def test_process_0_decides_for_all():
 
 def test_patience_waits_for_what_is_better():
     """A metric says whether that is larger; a rule may say otherwise."""
-    of = [peer.metric(lambda x_mean, x, problem: 0.0, "mine", rising=True), peer.runs.METRICS["loss"]]
+    of = [
+        peer.metric(lambda x_mean, x, problem: 0.0, "mine", rising=True),
+        peer.runs.METRICS["loss"],
+    ]
     for rule, rising in (
         (peer.stop.patience(2, of="mine"), True),
         (peer.stop.patience(2, of="mine", rising=False), False),

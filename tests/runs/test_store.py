@@ -28,14 +28,17 @@ def test_rows_come_back_by_the_values_they_were_stored_under(tmp_path):
 def test_other_facts_are_refused(tmp_path, about):
     Store(tmp_path, "gaps", {"noise": 1.0}, ["nodes"])
     with pytest.raises(
-        ValueError, match=r"gaps.csv is about something else: .* here and was .* there: give another folder"
+        ValueError,
+        match=r"gaps.csv is about something else: .* here and was .* there: give another folder",
     ):
         Store(tmp_path, "gaps", about, ["nodes"])
 
 
 def test_a_table_that_does_not_say_what_it_is_about_is_refused(tmp_path):
     (tmp_path / "gaps.csv").write_text("nodes,gap\n4,0.5\n")
-    with pytest.raises(ValueError, match=r"gaps.csv does not say what it is about, since gaps.json is missing"):
+    with pytest.raises(
+        ValueError, match=r"gaps.csv does not say what it is about, since gaps.json is missing"
+    ):
         Store(tmp_path, "gaps", {"noise": 1.0}, ["nodes"])
 
 

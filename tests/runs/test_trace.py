@@ -43,7 +43,10 @@ def test_interrupted_and_resumed_equals_unbroken(name, where, tmp_path):
     assert np.array_equal(whole.x, unbroken.x)
     assert np.array_equal(whole.x_tilde, unbroken.x_tilde)
     pd.testing.assert_frame_equal(
-        whole.table.drop(columns="seconds"), unbroken.table.drop(columns="seconds"), check_dtype=False, rtol=1e-15
+        whole.table.drop(columns="seconds"),
+        unbroken.table.drop(columns="seconds"),
+        check_dtype=False,
+        rtol=1e-15,
     )
     assert whole.table["seconds"].is_monotonic_increasing
 
@@ -59,7 +62,8 @@ def test_resuming_what_does_not_fit_is_refused(tmp_path):
     problem = small_logistic()
     part = peer.run(GT_HSGD, problem, RING, steps=20)
     with pytest.raises(
-        ValueError, match=r"seed is 1 here and was 0 in the .*; make it the same, or leave out resume=$"
+        ValueError,
+        match=r"seed is 1 here and was 0 in the .*; make it the same, or leave out resume=$",
     ):
         peer.run(GT_HSGD, problem, RING, steps=40, seed=1, resume=part)
     with pytest.raises(ValueError, match="cannot resume: method is 'dsgd"):
@@ -94,7 +98,10 @@ def test_run_folder(tmp_path):
     assert loaded.identity == trace.identity
     pd.testing.assert_frame_equal(loaded.table, trace.table, check_exact=True)
     assert np.array_equal(loaded.x_mean, trace.x.mean(axis=0))
-    with pytest.raises(ValueError, match="a checkpoint of the process of node 2, without iterates: continue the run"):
+    with pytest.raises(
+        ValueError,
+        match="a checkpoint of the process of node 2, without iterates: continue the run",
+    ):
         replace(trace, x=trace.x[:0], node=2).x_mean  # noqa: B018
 
 
@@ -116,7 +123,9 @@ def test_a_saved_run_replaces_others_by_force(tmp_path, place):
 
 def test_a_run_with_numpy_numbers_can_be_saved(tmp_path):
     method = peer.methods.gt_hsgd(alpha=np.float32(0.25), batch=np.int64(2))
-    trace = peer.run(method, small_logistic(), RING, steps=np.int64(5), seed=np.int64(3), record=np.int64(2))
+    trace = peer.run(
+        method, small_logistic(), RING, steps=np.int64(5), seed=np.int64(3), record=np.int64(2)
+    )
     loaded = peer.Trace.load(trace.save(tmp_path))
     assert loaded.identity.seed == 3
     assert loaded.table["step"].tolist() == [0, 3, 5]
@@ -127,7 +136,10 @@ def test_x_tilde_is_the_iterate_that_was_chosen(seed):
     problem, grid = small_logistic(), [0, 10, 20, 30, 40]
     trace = peer.run(GT_HSGD, problem, RING, steps=40, precision=64, record=4, seed=seed)
     step, node = [c for c in (visited(seed, a, b, 6) for a, b in pairwise([-1, *grid])) if c][-1]
-    iterates = [np.zeros((6, 5)), *(state.x for state in states(GT_HSGD, problem, RING, 40, seed=seed))]
+    iterates = [
+        np.zeros((6, 5)),
+        *(state.x for state in states(GT_HSGD, problem, RING, 40, seed=seed)),
+    ]
     assert_close(trace.x_tilde, iterates[step][node])
 
 
@@ -163,7 +175,9 @@ def test_x_tilde_is_uniform_over_steps_and_nodes():
             chosen = visited(seed, left, right, nodes) or chosen
         steps[chosen[0]] += 1
         picked[chosen[1]] += 1
-    assert np.sum((steps - seeds / 10) ** 2 / (seeds / 10)) < 27.9  # chi-square, 9 degrees of freedom, p = 0.001
+    assert (
+        np.sum((steps - seeds / 10) ** 2 / (seeds / 10)) < 27.9
+    )  # chi-square, 9 degrees of freedom, p = 0.001
     assert np.sum((picked - seeds / 3) ** 2 / (seeds / 3)) < 13.8
 
 
@@ -175,13 +189,18 @@ def test_results_are_for_whom_any_other_file_would_be(tmp_path):
 
 def test_a_run_of_another_experiment_is_not_replaced(tmp_path):
     def run(step=0.1, steps=10, **options):
-        return peer.run(peer.methods.dsgd(alpha=step), small_logistic(), RING, steps=steps, record=1, **options)
+        return peer.run(
+            peer.methods.dsgd(alpha=step), small_logistic(), RING, steps=steps, record=1, **options
+        )
 
     first, folder = run(), tmp_path / "run"
     first.save(folder)
     files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     for other, message in [
-        (run(step=0.2), r"run has another run, whose method is 'dsgd\[.*alpha=0.1.*\]', and 'dsgd\[.*alpha=0.2"),
+        (
+            run(step=0.2),
+            r"run has another run, whose method is 'dsgd\[.*alpha=0.1.*\]', and 'dsgd\[.*alpha=0.2",
+        ),
         (run(seed=1), "has another run, whose seed is 0, and 1 here"),
         (
             replace(first, identity=replace(first.identity, values="0")),
@@ -197,11 +216,16 @@ def test_a_run_of_another_experiment_is_not_replaced(tmp_path):
     run(step=0.2, steps=5).save(folder, force=True)
     assert (peer.Trace.load(folder).steps, checkpoint.steps(folder / "checkpoint")) == (5, [5])
     first.save(tmp_path / "many" / "seed-3")
-    with pytest.raises(ValueError, match="many has runs of several seeds, such as seed-3: give another folder, or f"):
+    with pytest.raises(
+        ValueError,
+        match="many has runs of several seeds, such as seed-3: give another folder, or f",
+    ):
         first.save(tmp_path / "many")
 
 
 def test_a_folder_with_checkpoints_of_something_else_is_refused(tmp_path):
     checkpoint.save(tmp_path, 5, {"x": np.zeros(2)}, {"seed": 0})
-    with pytest.raises(ValueError, match=r"has another run, whose method is None, and 'gt-hsgd.*' here"):
+    with pytest.raises(
+        ValueError, match=r"has another run, whose method is None, and 'gt-hsgd.*' here"
+    ):
         peer.run(GT_HSGD, small_logistic(), RING, steps=5).save(tmp_path)

@@ -10,7 +10,9 @@ import pytest
 import peerdescent as peer
 
 RNG = np.random.default_rng(0)
-TABLE = pd.DataFrame({"a": RNG.normal(size=60), "b": RNG.normal(size=60), "c": 9 * RNG.normal(size=60)})
+TABLE = pd.DataFrame(
+    {"a": RNG.normal(size=60), "b": RNG.normal(size=60), "c": 9 * RNG.normal(size=60)}
+)
 TABLE["kind"] = np.where(TABLE["a"] > 0, "ill", np.where(TABLE["b"] > 0, "well", "fine"))
 TABLE["sick"] = np.where(TABLE["a"] > 0, "yes", "no")
 TABLE["home"] = np.tile(["Basel", "Bern", "Ulm"], 20)
@@ -30,7 +32,10 @@ def load(table=TABLE, **options):
 
 UNLIKE = {
     "flipped": ({"positive": "no"}, "classes yes, no, and those of rows are no, yes"),
-    "columns": ({"table": TABLE[[*"cba", "sick", "home"]].assign(kind=0)}, "columns c, b, a, and those of rows are a"),
+    "columns": (
+        {"table": TABLE[[*"cba", "sick", "home"]].assign(kind=0)},
+        "columns c, b, a, and those of rows are a",
+    ),
     "not normalised": ({"normalise": False}, "no norm of 1, unlike those of rows"),
     "scaled": ({"scale": True}, "columns that were scaled otherwise than those of rows"),
 }
@@ -39,7 +44,9 @@ UNLIKE = {
 @pytest.mark.parametrize("name", UNLIKE)
 def test_rows_of_another_kind_are_refused(name):
     options, said = UNLIKE[name]
-    with pytest.raises(ValueError, match=f"test accuracy: the rows to test on have {said}.* load.rows, like=train"):
+    with pytest.raises(
+        ValueError, match=f"test accuracy: the rows to test on have {said}.* load.rows, like=train"
+    ):
         measured(load(), load(**options))
 
 
@@ -47,8 +54,12 @@ def test_ranges_of_their_own_and_missing_classes_are_refused():
     with pytest.raises(ValueError, match="scaled otherwise"):
         measured(load(TABLE[:30], scale=True), load(TABLE[30:], scale=True))
     few = TABLE[TABLE["kind"] != "fine"]
-    with pytest.raises(ValueError, match="classes ill, well, and those of rows are fine, ill, well"):
-        measured(load(target="kind"), load(few, target="kind", labels="classes"), peer.problems.softmax)
+    with pytest.raises(
+        ValueError, match="classes ill, well, and those of rows are fine, ill, well"
+    ):
+        measured(
+            load(target="kind"), load(few, target="kind", labels="classes"), peer.problems.softmax
+        )
 
 
 def test_rows_that_are_alike_are_taken():
@@ -68,20 +79,30 @@ def test_a_graph_has_the_names_of_the_data_in_their_order():
     problem = peer.problems.logistic(partition)
     network = peer.Network(STAR)
     assert network.names == ("Ulm", "Basel", "Bern")
-    with pytest.raises(ValueError, match=r"node 0 is Basel in the problem and Ulm in graph: .*nodes=partition.names"):
+    with pytest.raises(
+        ValueError,
+        match=r"node 0 is Basel in the problem and Ulm in graph: .*nodes=partition.names",
+    ):
         peer.run("dsgd[alpha=1]", problem, network, steps=2)
     ordered = peer.Network(STAR, nodes=partition.names)
     np.testing.assert_array_equal(ordered.degree, [1, 1, 2])
     by_number = peer.Network(nx.Graph([(2, 0), (2, 1)]))
-    traces = [peer.run("dsgd[alpha=1]", problem, one, steps=5, record=1) for one in (ordered, by_number)]
+    traces = [
+        peer.run("dsgd[alpha=1]", problem, one, steps=5, record=1) for one in (ordered, by_number)
+    ]
     np.testing.assert_array_equal(*(trace.x for trace in traces))
     assert by_number.names == peer.Network(STAR, nodes=["Ulm", "Bern", "Basel"]).names[:0]
-    with pytest.raises(ValueError, match="node 0 is Basel in the problem and Rome in graph: name the nodes"):
-        peer.run("dsgd[alpha=1]", problem, peer.Network(nx.star_graph(["Rome", "Oslo", "Bern"])), steps=2)
+    with pytest.raises(
+        ValueError, match="node 0 is Basel in the problem and Rome in graph: name the nodes"
+    ):
+        peer.run(
+            "dsgd[alpha=1]", problem, peer.Network(nx.star_graph(["Rome", "Oslo", "Bern"])), steps=2
+        )
     grid = peer.Network(nx.convert_node_labels_to_integers(STAR, first_label=1))
     peer.run("dsgd[alpha=1]", problem, grid, steps=2)
     with pytest.raises(
-        ValueError, match=r"nodes = \['Ulm', 'Bern'\]: must be the labels of all nodes .* 'Ulm', 'Basel'"
+        ValueError,
+        match=r"nodes = \['Ulm', 'Bern'\]: must be the labels of all nodes .* 'Ulm', 'Basel'",
     ):
         peer.Network(STAR, nodes=["Ulm", "Bern"])
 
@@ -98,7 +119,8 @@ def test_two_values_that_stand_for_others_are_no_real_targets():
     doses = peer.datasets.load((TABLE[["a", "b"]], np.where(TABLE["a"] > 0, 20.0, 10.0)))
     for make in (peer.problems.linear, peer.problems.robust):
         with pytest.raises(
-            ValueError, match=r"labels of data are -1 and [+]1 for 10 and 20, .* labels='real', or use log"
+            ValueError,
+            match=r"labels of data are -1 and [+]1 for 10 and 20, .* labels='real', or use log",
         ):
             make(doses.partition(4))
     signs = peer.datasets.load((TABLE[["a", "b"]], np.sign(TABLE["a"])))

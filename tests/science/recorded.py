@@ -35,7 +35,9 @@ def verdict(left: np.ndarray, right: np.ndarray, *, sure: bool = False) -> str:
     all intervals lie below zero, "fails" that one of them lies above. Noise alone gives neither.
     """
     excess = left - right
-    rounding = 1e-9 * np.abs(right) + 1e-20  # the latter for squares of what is zero, among numbers around 1
+    rounding = (
+        1e-9 * np.abs(right) + 1e-20
+    )  # the latter for squares of what is zero, among numbers around 1
     if sure:
         return "holds" if (excess <= rounding).all() else "fails"
     seeds, times = excess.shape
@@ -54,7 +56,9 @@ def smoothness(problem) -> float:
     """
     if problem.name == "quadratic":
         return problem.smoothness
-    rows, strength = (np.asarray(a, dtype=float) for a in (problem.data.rows, problem.data.numbers.strength))
+    rows, strength = (
+        np.asarray(a, dtype=float) for a in (problem.data.rows, problem.data.numbers.strength)
+    )
     fourth = np.einsum("imp,imq,im->ipq", rows, rows, square(rows)) / rows.shape[1]
     return float((np.sqrt(np.linalg.eigvalsh(fourth)[:, -1]) / 4 + 2 * strength).max())
 
@@ -101,9 +105,13 @@ class Setting:
     def gap(self, x: np.ndarray) -> float:
         """F(x) - F*; the logistic cost is never negative, and 0 stands for its F*."""
         quadratic = self.problem.name == "quadratic"
-        return self.problem.loss(x) - (self.problem.loss(minimum(self.problem)) if quadratic else 0.0)
+        return self.problem.loss(x) - (
+            self.problem.loss(minimum(self.problem)) if quadratic else 0.0
+        )
 
-    def run(self, steps: int = 40, seeds: int = 1000, *, x0=0.0, estimator=hybrid, fusion=tracking) -> Run:
+    def run(
+        self, steps: int = 40, seeds: int = 1000, *, x0=0.0, estimator=hybrid, fusion=tracking
+    ) -> Run:
         """Iterations 0, ..., steps for every seed below `seeds`, with the package's own methods in one program."""
         method = peer.compose(estimator(self.beta, 1, self.initial_batch), fusion(self.alpha))
         with jax.enable_x64(True):
@@ -112,7 +120,9 @@ class Setting:
             data, weights = cast(self.problem.data, float), weights_of(self.network, float)
             program = Program(method.pattern, self.problem.oracle, ())
             every, does = jnp.arange(seeds, dtype=jnp.uint32), outline(method)
-            draw = partial(_draw, self.problem.oracle, None)  # a program of its own, which many share
+            draw = partial(
+                _draw, self.problem.oracle, None
+            )  # a program of its own, which many share
             first = {one: draw(*one, 1, data, every, np.int32(0)) for one in does.first_requests}
             later = {one: draw(*one, steps, data, every, np.int32(1)) for one in does.requests}
             kept = _record(program, steps, numbers, data, weights, every, first, later, x0)
@@ -138,14 +148,23 @@ def _record(program, steps, numbers, data, weights, seeds, first, later, x0):
         rest = jax.lax.scan(body, start, (jnp.arange(1, steps + 1), later))[1]
         x, v, y = (jnp.concatenate([a[None], b]) for a, b in zip(kept(start), rest, strict=True))
         x = jnp.concatenate([x0[None], x])
-        return x, v, y, jax.vmap(lambda points: jax.vmap(program.oracle.exact)(points, data)[1])(x[:-1])
+        return (
+            x,
+            v,
+            y,
+            jax.vmap(lambda points: jax.vmap(program.oracle.exact)(points, data)[1])(x[:-1]),
+        )
 
     return jax.vmap(one)(seeds, first, later)
 
 
 @partial(jax.jit, static_argnums=0)
 def _slopes(oracle, data, points):
-    return jax.lax.map(lambda x: jax.vmap(oracle.exact, (None, 0))(x, data)[1].mean(axis=0), points, batch_size=4096)
+    return jax.lax.map(
+        lambda x: jax.vmap(oracle.exact, (None, 0))(x, data)[1].mean(axis=0),
+        points,
+        batch_size=4096,
+    )
 
 
 def square(a: np.ndarray) -> np.ndarray:
@@ -201,7 +220,9 @@ class Run(NamedTuple):
         """The gradient of F at points (..., p)."""
         problem = self.setting.problem
         with jax.enable_x64(True):
-            found = _slopes(problem.oracle, cast(problem.data, float), points.reshape(-1, problem.dimension))
+            found = _slopes(
+                problem.oracle, cast(problem.data, float), points.reshape(-1, problem.dimension)
+            )
         return np.asarray(found).reshape(points.shape)
 
 
@@ -216,7 +237,9 @@ def lemma_1a_y(run: Run):
 
 def lemma_1a_x(run: Run):
     """||x_{t+1} - Jx_{t+1}|| <= lam ||z - Jz||, where x_{t+1} is the mix of z = x_t - alpha y_{t+1}."""
-    return spread(run.x[:, 1:]), run.setting.lam**2 * spread(run.x[:, :-1] - run.setting.alpha * run.y)
+    return spread(run.x[:, 1:]), run.setting.lam**2 * spread(
+        run.x[:, :-1] - run.setting.alpha * run.y
+    )
 
 
 def lemma_1b(run: Run):
@@ -244,7 +267,9 @@ def lemma_3_mean(run: Run):
     s, keep = run.setting, (1 - run.setting.beta) ** 2
     right = keep * (run.mean_error + 6 * s.L**2 * s.alpha**2 / s.n * run.mean)[:, :-1]
     right = right + 2 * s.beta**2 * s.noise / s.n
-    return run.mean_error[:, 1:], right + 6 * s.L**2 / s.n**2 * keep * (run.apart[:, 1:] + run.apart[:, :-1])
+    return run.mean_error[:, 1:], right + 6 * s.L**2 / s.n**2 * keep * (
+        run.apart[:, 1:] + run.apart[:, :-1]
+    )
 
 
 def lemma_3_all(run: Run):
@@ -278,7 +303,11 @@ def lemma_5a(run: Run):
 def lemma_5b(run: Run):
     """The tracking errors of y_{t+1}, t >= 1."""
     s, squared = run.setting, run.setting.lam**2
-    right = 21 * s.n * s.L**2 * s.alpha**2 * run.mean + 63 * s.L**2 * run.apart + 7 * s.beta**2 * run.error
+    right = (
+        21 * s.n * s.L**2 * s.alpha**2 * run.mean
+        + 63 * s.L**2 * run.apart
+        + 7 * s.beta**2 * run.error
+    )
     right = (3 + squared) / 4 * spread(run.y) + squared / (1 - squared) * right
     return spread(run.y[:, 1:]), right[:, :-1] + 3 * squared * s.n * s.beta**2 * s.noise
 
@@ -286,7 +315,10 @@ def lemma_5b(run: Run):
 def lemma_7_mean(run: Run):
     """The accumulated variance of v_bar_t, T >= 1."""
     s, T = run.setting, np.arange(1, run.v.shape[1])
-    moved = 6 * s.L**2 * s.alpha**2 / s.n * total(run.mean)[:, :-1] + 12 * s.L**2 / s.n**2 * total(run.apart)[:, 1:]
+    moved = (
+        6 * s.L**2 * s.alpha**2 / s.n * total(run.mean)[:, :-1]
+        + 12 * s.L**2 / s.n**2 * total(run.apart)[:, 1:]
+    )
     right = (s.noise / (s.initial_batch * s.n) + moved) / s.beta + 2 * s.beta * s.noise * T / s.n
     return total(run.mean_error)[:, 1:], right
 
@@ -294,7 +326,10 @@ def lemma_7_mean(run: Run):
 def lemma_7_all(run: Run):
     """The accumulated variances of all v_t^i, T >= 1."""
     s, T = run.setting, np.arange(1, run.v.shape[1])
-    moved = 6 * s.n * s.L**2 * s.alpha**2 * total(run.mean)[:, :-1] + 12 * s.L**2 * total(run.apart)[:, 1:]
+    moved = (
+        6 * s.n * s.L**2 * s.alpha**2 * total(run.mean)[:, :-1]
+        + 12 * s.L**2 * total(run.apart)[:, 1:]
+    )
     right = (s.n * s.noise / s.initial_batch + moved) / s.beta + 2 * s.n * s.beta * s.noise * T
     return total(run.error)[:, 1:], right
 
@@ -312,7 +347,10 @@ def theorem_1(run: Run, **weight: float):
     """The mean of ||grad F(x_t^i)||^2 over nodes and t = 0, ..., T, whose expectation Theorem 1 bounds, for some T."""
     s, horizons = run.setting, np.array([2, 10, 100, 300, run.v.shape[1] - 1])
     constants = theory.Constants(s.L, s.noise, run.start, s.gap(run.x[0, 0, 0]))
-    terms = [theory.bound(constants, s.n, s.lam, s.alpha, int(T), s.initial_batch, **weight) for T in horizons]
+    terms = [
+        theory.bound(constants, s.n, s.lam, s.alpha, int(T), s.initial_batch, **weight)
+        for T in horizons
+    ]
     left = total(square(run.slopes(run.x[:, :-1])).mean(axis=2))[:, horizons] / (horizons + 1)
     return left, np.broadcast_to([sum(each.values()) for each in terms], left.shape)
 

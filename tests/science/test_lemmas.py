@@ -211,7 +211,9 @@ UPHOLDERS = [
 def test_the_method_upholds_the_lemmas(problem, network, largest):
     """1(a) to 2 and 4 on each of 1,000 runs; 3, 5, 7 and 8 over them, all times together, at confidence 1 - 1e-6."""
     problem, network = PROBLEMS[problem], NETWORKS[network]
-    run = Setting(problem, network, largest(smoothness(problem), network.lam), beta=0.2, initial_batch=8).run()
+    run = Setting(
+        problem, network, largest(smoothness(problem), network.lam), beta=0.2, initial_batch=8
+    ).run()
     assert judge(run, *UPHELD[largest]) == all_of("holds", *UPHELD[largest])
 
 
@@ -229,7 +231,8 @@ CAUGHT = [
 
 
 @pytest.mark.parametrize(
-    ("broken", "unlike", "lemmas"), [pytest.param(*case, id=case[0].__name__) for case in some(CAUGHT, 2)]
+    ("broken", "unlike", "lemmas"),
+    [pytest.param(*case, id=case[0].__name__) for case in some(CAUGHT, 2)],
 )
 def test_a_broken_method_is_caught(broken, unlike, lemmas):
     """In one setting the method upholds a lemma and the broken one does not, both at confidence 1 - 1e-6."""
@@ -273,7 +276,9 @@ def test_the_estimator_is_biased_given_the_past_and_not_in_total(problem):
     assert remark_1(run) == (False, False, True)
 
 
-@pytest.mark.parametrize(("broken", "part"), [(overwritten, 0), (wrong_sign, 0), (misplaced, 0), (uncorrected, 1)])
+@pytest.mark.parametrize(
+    ("broken", "part"), [(overwritten, 0), (wrong_sign, 0), (misplaced, 0), (uncorrected, 1)]
+)
 def test_an_estimator_with_another_bias_is_caught(broken, part):
     """In total, or given the past. Two samples (`drawn_twice`) change no bias, only the variance."""
     run = Setting(PROBLEMS["logistic"], EQUAL, alpha=0.1, beta=0.2).run(estimator=broken)
@@ -295,10 +300,14 @@ def test_lemma_1a_for_any_vectors(topology, n, rng):
 def test_lemma_1c_is_an_equality_for_opposite_curvatures():
     """Q_i = s_i L I and x_i = s_i d, half of the signs s_i negative: after one step, 1 % less than L is too little."""
     signs = np.repeat([1.0, -1.0], N // 2)
-    problem = peer.problems.quadratic(2 * signs[:, None, None] * np.eye(P), signs[:, None] * np.ones(P), noise=0.0)
+    problem = peer.problems.quadratic(
+        2 * signs[:, None, None] * np.eye(P), signs[:, None] * np.ones(P), noise=0.0
+    )
     run = Setting(problem, EQUAL, alpha=0.1, initial_batch=8).run()
     assert judge(run, lemma_1c) == all_of("holds", lemma_1c)
-    told = dataclasses.replace(run.setting, problem=dataclasses.replace(problem, smoothness=0.99 * problem.smoothness))
+    told = dataclasses.replace(
+        run.setting, problem=dataclasses.replace(problem, smoothness=0.99 * problem.smoothness)
+    )
     assert judge(run._replace(setting=told), lemma_1c) == all_of("fails", lemma_1c)
 
 
@@ -307,7 +316,9 @@ def test_lemma_2_needs_its_step_size():
 
     What Lemma 2 cannot see is a bad estimate or a bad consensus, as both are on its right-hand side.
     """
-    half, more = (Setting(even(noise=0.0), EQUAL, alpha, initial_batch=8).run() for alpha in (0.5, 0.51))
+    half, more = (
+        Setting(even(noise=0.0), EQUAL, alpha, initial_batch=8).run() for alpha in (0.5, 0.51)
+    )
     left, right = (side[0, -1] for side in lemma_2(half))
     assert left == pytest.approx(right, rel=0.01)
     assert judge(half, lemma_2) == all_of("holds", lemma_2)
@@ -347,8 +358,14 @@ def sequences(lemma, V, R, Q, C, q, share=1.0):
 def test_lemma_6_on_random_sequences(lemma, rng):
     shape, column = (3000, 80), (3000, 1)
     R, Q = rng.exponential(size=(2, *shape)) * (rng.random((2, *shape)) < 0.3)
-    V, C, q = rng.exponential(size=column), rng.exponential(size=column), rng.uniform(0.01, 0.99, column)
-    V = sequences(lemma, V, R, Q, C, q, share=rng.choice([1.0, 0.5, 0.0], size=shape, p=[0.8, 0.1, 0.1]))
+    V, C, q = (
+        rng.exponential(size=column),
+        rng.exponential(size=column),
+        rng.uniform(0.01, 0.99, column),
+    )
+    V = sequences(
+        lemma, V, R, Q, C, q, share=rng.choice([1.0, 0.5, 0.0], size=shape, p=[0.8, 0.1, 0.1])
+    )
     assert verdict(*lemma(V, R, Q, C, q), sure=True) == "holds"
 
 
@@ -357,7 +374,12 @@ def test_lemma_6_is_tight_in_every_part(lemma, parts):
     """Sequences that shrink by 0.99 violate the lemma with 0.9895, in each of its parts."""
     q, times = np.full((1, 1), 0.99), 6000
     for part in parts:
-        given = {"V": np.zeros((1, 1)), "R": np.zeros((1, times)), "Q": np.zeros((1, times)), "C": np.zeros((1, 1))}
+        given = {
+            "V": np.zeros((1, 1)),
+            "R": np.zeros((1, times)),
+            "Q": np.zeros((1, times)),
+            "C": np.zeros((1, 1)),
+        }
         given[part][:, :2] = 1.0
         given["V"] = sequences(lemma, **given, q=q)
         assert verdict(*lemma(**given, q=q), sure=True) == "holds"
@@ -389,14 +411,20 @@ def test_theorem_1_bounds_the_gap(problem, network, initial_batch):
 
     The bound is more than ten times what is measured here, so only gross errors would show: hence the two tests below.
     """
-    run = promised(PROBLEMS[problem], NETWORKS[network], initial_batch=initial_batch).run(steps=600, seeds=100)
+    run = promised(PROBLEMS[problem], NETWORKS[network], initial_batch=initial_batch).run(
+        steps=600, seeds=100
+    )
     assert judge(run, theorem_1) == all_of("holds", theorem_1)
 
 
-@pytest.mark.parametrize(("problem", "network", "beta"), [("quadratic", "directed", 0.9), ("logistic", "ring", 0.1)])
+@pytest.mark.parametrize(
+    ("problem", "network", "beta"), [("quadratic", "directed", 0.9), ("logistic", "ring", 0.1)]
+)
 def test_the_proof_bounds_the_gap_for_larger_weights(problem, network, beta):
     setting = dataclasses.replace(promised(PROBLEMS[problem], NETWORKS[network]), beta=beta)
-    assert judge(setting.run(steps=600, seeds=100), theorem_1_wider) == all_of("holds", theorem_1_wider)
+    assert judge(setting.run(steps=600, seeds=100), theorem_1_wider) == all_of(
+        "holds", theorem_1_wider
+    )
 
 
 def test_the_bound_for_larger_weights_catches_broken_fusions():
@@ -406,7 +434,9 @@ def test_the_bound_for_larger_weights_catches_broken_fusions():
     setting = dataclasses.replace(setting, beta=1.5 * setting.beta)
     for fusion in (tracking, y_unmixed, x_unmixed, alone):
         run = setting.run(steps=600, seeds=100, x0=minimum(problem), fusion=fusion)
-        assert judge(run, theorem_1_wider) == all_of("holds" if fusion is tracking else "fails", theorem_1_wider)
+        assert judge(run, theorem_1_wider) == all_of(
+            "holds" if fusion is tracking else "fails", theorem_1_wider
+        )
 
 
 def test_theorem_1_catches_broken_fusions():
@@ -415,7 +445,9 @@ def test_theorem_1_catches_broken_fusions():
     setting, x0 = promised(problem, EQUAL), minimum(problem)
     for fusion in (tracking, y_unmixed, x_unmixed, alone, ascending):
         run = setting.run(steps=600, seeds=100, x0=x0, fusion=fusion)
-        assert judge(run, theorem_1) == all_of("holds" if fusion is tracking else "fails", theorem_1), fusion
+        assert judge(run, theorem_1) == all_of(
+            "holds" if fusion is tracking else "fails", theorem_1
+        ), fusion
 
 
 def test_theorem_1_catches_broken_estimators():
@@ -427,7 +459,9 @@ def test_theorem_1_catches_broken_estimators():
     setting, x0 = promised(problem, EQUAL, share=0.02, initial_batch=10**7), minimum(problem)
     for estimator in (hybrid, uncorrected, drawn_twice):
         run = setting.run(steps=600, seeds=100, x0=x0, estimator=estimator)
-        assert judge(run, theorem_1) == all_of("holds" if estimator is hybrid else "fails", theorem_1), estimator
+        assert judge(run, theorem_1) == all_of(
+            "holds" if estimator is hybrid else "fails", theorem_1
+        ), estimator
 
 
 # The instruments.

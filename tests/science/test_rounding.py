@@ -40,8 +40,13 @@ def problem():
 
 def ends(method, problem, network):
     """The mean iterate and the loss at the end, in float64 and in float32."""
-    traces = [peer.run(method, problem, network, steps=STEPS, precision=bits, record=1) for bits in (64, 32)]
-    return [trace.x_mean for trace in traces], [float(trace.table["loss"].iloc[-1]) for trace in traces]
+    traces = [
+        peer.run(method, problem, network, steps=STEPS, precision=bits, record=1)
+        for bits in (64, 32)
+    ]
+    return [trace.x_mean for trace in traces], [
+        float(trace.table["loss"].iloc[-1]) for trace in traces
+    ]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +61,9 @@ def ends(method, problem, network):
     ),
 )
 def test_float32_ends_where_float64_does(method, network, problem):
-    (exact, rounded), (loss, loss_rounded) = ends(peer.methods.parse(method), problem, NETWORKS[network])
+    (exact, rounded), (loss, loss_rounded) = ends(
+        peer.methods.parse(method), problem, NETWORKS[network]
+    )
     assert np.abs(rounded - exact).max() < 1e-3 * np.abs(exact).max()
     assert loss_rounded == pytest.approx(loss, rel=1e-5)
 
@@ -64,10 +71,13 @@ def test_float32_ends_where_float64_does(method, network, problem):
 def test_the_usual_recursion_of_exact_diffusion_drifts(problem):
     """What the form of `exact_diffusion` is for; it is the same method, by the first few steps in float64."""
     usual, ours = (
-        peer.compose(peer.estimators.sgd(), fusion) for fusion in (recursion(), peer.fusions.exact_diffusion(0.5))
+        peer.compose(peer.estimators.sgd(), fusion)
+        for fusion in (recursion(), peer.fusions.exact_diffusion(0.5))
     )
     network = NETWORKS["exponential"]
-    left, right = (peer.run(method, problem, network, steps=100, precision=64).x for method in (usual, ours))
+    left, right = (
+        peer.run(method, problem, network, steps=100, precision=64).x for method in (usual, ours)
+    )
     assert np.abs(left - right).max() < 1e-12 * np.abs(right).max()
     (exact, rounded), _ = ends(usual, problem, network)
     assert np.abs(rounded - exact).max() > 1e-2 * np.abs(exact).max()

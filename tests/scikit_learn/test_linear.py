@@ -56,7 +56,9 @@ FAR = r"the fit has a loss of .*, and .* is possible: give more epochs, another 
 
 
 @pytest.mark.parametrize("size", [1e3, 1e6])
-@pytest.mark.parametrize(("kind", "y"), [(DecentralizedRegressor, SUM), (DecentralizedClassifier, SUM > 0)])
+@pytest.mark.parametrize(
+    ("kind", "y"), [(DecentralizedRegressor, SUM), (DecentralizedClassifier, SUM > 0)]
+)
 def test_a_fit_far_from_the_optimum_says_so(kind, y, size):
     """Stochastic gradients get nowhere on features of such sizes: R^2 is 0.3."""
     rows = FEATURES * [1, 1 / size, size]
@@ -64,7 +66,9 @@ def test_a_fit_far_from_the_optimum_says_so(kind, y, size):
         assert kind(random_state=0, scale=False).fit(rows, y).score(rows, y) < 0.7
     with pytest.warns(ConvergenceWarning, match=FAR):
         kind(random_state=0, scale=False).fit(sparse.csr_array(rows), y)
-    assert kind(random_state=0).fit(rows, y).score(rows, y) > 0.95, "and does not warn: warnings are errors here"
+    assert kind(random_state=0).fit(rows, y).score(rows, y) > 0.95, (
+        "and does not warn: warnings are errors here"
+    )
 
 
 def test_predicting_the_frequent_class_is_not_converged():
@@ -79,7 +83,9 @@ def test_without_an_intercept_a_constant_is_no_fit():
     rng = np.random.default_rng(0)
     rows = np.column_stack([rng.normal(2000, 5, 400), rng.normal(50, 10, 400)])
     with pytest.warns(ConvergenceWarning, match="the fit has a loss of"):
-        far = DecentralizedRegressor(random_state=0, strength=0, fit_intercept=False).fit(rows, rows @ [0.01, 0.5])
+        far = DecentralizedRegressor(random_state=0, strength=0, fit_intercept=False).fit(
+            rows, rows @ [0.01, 0.5]
+        )
     assert far.score(rows, rows @ [0.01, 0.5]) < 0.5
 
 
@@ -103,7 +109,9 @@ QUIET = {
 def test_other_fits_are_quiet(name):
     rows, targets, options = QUIET[name]
     kind = DecentralizedClassifier if name == "wine" else DecentralizedRegressor
-    assert kind(random_state=0, **options).fit(rows, targets).score(rows, targets) > (0 if name == "noise" else -1)
+    assert kind(random_state=0, **options).fit(rows, targets).score(rows, targets) > (
+        0 if name == "noise" else -1
+    )
 
 
 def test_the_coefficients_of_nearly_equal_features_may_be_far_off():
@@ -139,24 +147,35 @@ def test_without_scale_and_intercept():
     assert_close(own.coef_.T, own.trace_.x_mean.reshape(-1, 3)[:4].astype(float))
     assert not own.intercept_.any()
     with pytest.warns(ConvergenceWarning, match=FAR):
-        same = DecentralizedClassifier(scale=False, fit_intercept=False, **FEW).fit(sparse.csr_array(X), Y)
+        same = DecentralizedClassifier(scale=False, fit_intercept=False, **FEW).fit(
+            sparse.csr_array(X), Y
+        )
     assert_close(same.coef_, own.coef_)
     regressor = DecentralizedRegressor(fit_intercept=False, **FEW).fit(X, 5 + X[:, 0])
     assert regressor.intercept_ == 0
 
 
 def test_sparse_rows_stay_sparse_and_are_scaled_by_their_largest():
-    rows = sparse.random_array((60, 900), density=0.01, rng=np.random.default_rng(0), format="csr") * 100
+    rows = (
+        sparse.random_array((60, 900), density=0.01, rng=np.random.default_rng(0), format="csr")
+        * 100
+    )
     labels = np.arange(60) % 2
     own = DecentralizedClassifier(**FEW).fit(rows, labels)
     largest = abs(rows).max(axis=0).toarray().ravel()
     x = own.trace_.x_mean.astype(float)
-    assert_close(own.decision_function(rows), rows.toarray() / np.where(largest, largest, 1) @ x[:-1] + x[-1], 1e-10)
+    assert_close(
+        own.decision_function(rows),
+        rows.toarray() / np.where(largest, largest, 1) @ x[:-1] + x[-1],
+        1e-10,
+    )
 
 
 def test_groups_are_nodes():
     hospitals = np.array(["Ulm", "Bern", "Graz"])[np.arange(len(X)) % 7 % 3]
-    series = pd.Series(hospitals, index=np.arange(len(X))[::-1])  # taken by position, as scikit-learn does
+    series = pd.Series(
+        hospitals, index=np.arange(len(X))[::-1]
+    )  # taken by position, as scikit-learn does
     own = DecentralizedClassifier(network="ring", **{**FEW, "nodes": None}).fit(X, Y, groups=series)
     assert own.network_.n == 3
     rows = (X - X.mean(axis=0)) / X.std(axis=0)
@@ -164,13 +183,21 @@ def test_groups_are_nodes():
     indices = [np.flatnonzero(hospitals == name) for name in ("Bern", "Graz", "Ulm")]
     problem = peer.problems.softmax(data.partition(indices=indices), intercept=True)
     x = own.trace_.x_mean.reshape(-1, 3)
-    assert problem.loss(x[[0, 1, 2, 3, -1]].ravel()) == pytest.approx(own.trace_.table["loss"].iloc[-1], rel=1e-5)
+    assert problem.loss(x[[0, 1, 2, 3, -1]].ravel()) == pytest.approx(
+        own.trace_.table["loss"].iloc[-1], rel=1e-5
+    )
     for network in (peer.Network(peer.topology.ring(4)), peer.topology.ring(4)):
-        with pytest.raises(ValueError, match="a network of 4 nodes for 3 groups: give one of as many nodes"):
+        with pytest.raises(
+            ValueError, match="a network of 4 nodes for 3 groups: give one of as many nodes"
+        ):
             DecentralizedClassifier(network=network).fit(X, Y, groups=hospitals)
-    with pytest.raises(ValueError, match="groups has 3 different values, which are the nodes: leave out nodes=4"):
+    with pytest.raises(
+        ValueError, match="groups has 3 different values, which are the nodes: leave out nodes=4"
+    ):
         DecentralizedClassifier(nodes=4).fit(X, Y, groups=hospitals)
-    with pytest.raises(ValueError, match="nodes = 4 with a network of 7, which are the nodes: leave nodes out"):
+    with pytest.raises(
+        ValueError, match="nodes = 4 with a network of 7, which are the nodes: leave nodes out"
+    ):
         DecentralizedClassifier(nodes=4, network=peer.topology.ring(7)).fit(X, Y)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         DecentralizedClassifier().fit(X, Y, groups=hospitals[:-1])
@@ -207,7 +234,9 @@ def test_step_sizes():
     assert found("dsgd[alpha=0.125]") == "dsgd[batch=1,alpha=0.125,atc=False]"
     assert found(peer.methods.d2(alpha=0.0625)) == "d2[batch=1,alpha=0.0625]"
     assert found("gt-adam") == str(peer.methods.gt_adam())
-    with pytest.raises(ValueError, match=r"the fit diverged with gt-dsgd\[.*: give a smaller step_size"):
+    with pytest.raises(
+        ValueError, match=r"the fit diverged with gt-dsgd\[.*: give a smaller step_size"
+    ):
         DecentralizedRegressor(step_size=1e4, **FEW).fit(X, Y)
     with pytest.raises(ValueError, match="method = 3: give a name such as 'gt-hsgd', or a Method"):
         DecentralizedClassifier(method=3).fit(X, Y)
@@ -217,14 +246,19 @@ def test_pipelines_searches_and_shared_programs():
     def search(rows, strength):
         return GridSearchCV(
             make_pipeline(StandardScaler(), DecentralizedClassifier(**FEW)),
-            {"decentralizedclassifier__strength": [strength, 10.0], "decentralizedclassifier__epochs": [2, 40]},
+            {
+                "decentralizedclassifier__strength": [strength, 10.0],
+                "decentralizedclassifier__epochs": [2, 40],
+            },
             cv=3,
         ).fit(X[rows], Y[rows])
 
     found = search(slice(-1), 1e-4)
     assert found.best_params_["decentralizedclassifier__strength"] == 1e-4
     assert found.best_score_ > 0.9
-    assert count_compilations(lambda: search(slice(1, None), 1e-3)) == 0, "other rows and numbers share programs"
+    assert count_compilations(lambda: search(slice(1, None), 1e-3)) == 0, (
+        "other rows and numbers share programs"
+    )
 
 
 def test_groups_in_cross_validation():
@@ -245,6 +279,8 @@ def test_copies():
 
 
 def test_seeds():
-    one, same, other = (DecentralizedClassifier(**{**FEW, "random_state": k}).fit(X, Y).coef_ for k in (0, 0, 1))
+    one, same, other = (
+        DecentralizedClassifier(**{**FEW, "random_state": k}).fit(X, Y).coef_ for k in (0, 0, 1)
+    )
     assert np.array_equal(one, same)
     assert not np.allclose(one, other)

@@ -71,10 +71,16 @@ def test_another_problem_is_not_mixed_in(divided):
 
 def test_methods_that_cannot_run_are_left_out(tmp_path, monkeypatch):
     notes, begin = [], comparison.begin
-    monkeypatch.setattr(comparison, "begin", lambda *a, **how: begin(*a, **how).on(topology="directed-exponential"))
-    with pytest.raises(ValueError, match="none of these methods can run on directed-exponential: led"):
+    monkeypatch.setattr(
+        comparison, "begin", lambda *a, **how: begin(*a, **how).on(topology="directed-exponential")
+    )
+    with pytest.raises(
+        ValueError, match="none of these methods can run on directed-exponential: led"
+    ):
         comparison.zoo("digits", "tiny", tmp_path / "z", methods=["led"], note=notes.append)
-    assert any(note.startswith("led is left out: led needs a symmetric weight matrix") for note in notes)
+    assert any(
+        note.startswith("led is left out: led needs a symmetric weight matrix") for note in notes
+    )
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):
@@ -86,14 +92,28 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(comparison, "zoo", zoo)
     with pytest.raises(SystemExit) as left:
-        main(["reproduce", "zoo", "--data", "digits", "--scale", "tiny", "--out", str(tmp_path / "z"), "--quiet"])
+        main(
+            [
+                "reproduce",
+                "zoo",
+                "--data",
+                "digits",
+                "--scale",
+                "tiny",
+                "--out",
+                str(tmp_path / "z"),
+                "--quiet",
+            ]
+        )
     assert left.value.code == 0
     assert asked == [("digits", "tiny", tmp_path / "z")]
     assert "dsgd" in capsys.readouterr().out
 
 
 def test_a_figure_refuses_what_it_cannot_draw():
-    points = pd.DataFrame({"line": ["a"], "epoch": [1.0], "bytes": [8.0], "gap": [0.5], "low": [0.4], "high": [0.6]})
+    points = pd.DataFrame(
+        {"line": ["a"], "epoch": [1.0], "bytes": [8.0], "gap": [0.5], "low": [0.4], "high": [0.6]}
+    )
     with pytest.raises(ValueError, match="unknown line 'b'"):
         figures.highlighted(points, "b")
     with pytest.raises(ValueError, match="the curves have no bytes, gap"):

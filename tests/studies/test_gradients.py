@@ -34,7 +34,9 @@ def curve(scale: float, power: float, seeds: int = 4) -> tuple[np.ndarray, np.nd
 
 @pytest.mark.parametrize("power", [1 / 3, 1.0])
 def test_the_gradients_needed_are_where_the_curve_crosses(power):
-    assert study._needed(*curve(100.0, power), 0.5) == pytest.approx(100 / 0.5 ** (1 / power), rel=1e-9)
+    assert study._needed(*curve(100.0, power), 0.5) == pytest.approx(
+        100 / 0.5 ** (1 / power), rel=1e-9
+    )
     assert math.isnan(study._needed(*curve(100.0, power), 1e-9))  # never reached
     assert math.isnan(study._needed(*curve(1e-3, power), 0.5))  # reached before the first
 
@@ -51,9 +53,12 @@ def test_the_published_slopes_are_those_of_the_published_measurements():
     gaps = pd.read_csv(DOCS / "speedup-gaps.csv")
     for row in published.iloc[[0, -1]].to_dict("records"):
         found = study._slope(
-            {n: study._curve(gaps, row["topology"], n) for n in (1, 2, 4, 8, 16, 32, 64)}, row["epsilon"]
+            {n: study._curve(gaps, row["topology"], n) for n in (1, 2, 4, 8, 16, 32, 64)},
+            row["epsilon"],
         )
-        assert found == pytest.approx({name: row[name] for name in ("slope", "low", "high", "sizes")}, rel=1e-12)
+        assert found == pytest.approx(
+            {name: row[name] for name in ("slope", "low", "high", "sizes")}, rel=1e-12
+        )
 
 
 def test_an_epsilon_that_is_never_reached_has_no_slope():
@@ -71,7 +76,9 @@ def test_a_linear_speedup_has_slope_minus_one_and_noise_widens_the_interval():
     assert none["slope"] == pytest.approx(0, abs=1e-9)
     rng = np.random.default_rng(0)
     noisy = {
-        n: (g, v * np.exp(0.3 * rng.normal(size=v.shape))) for n in sizes for g, v in [curve(100.0 / n, 1 / 3, 10)]
+        n: (g, v * np.exp(0.3 * rng.normal(size=v.shape)))
+        for n in sizes
+        for g, v in [curve(100.0 / n, 1 / 3, 10)]
     }
     found = study._slope(noisy, 0.2)
     assert found["low"] < found["slope"] < found["high"]
@@ -99,7 +106,9 @@ def folders(tmp_path_factory):
         patch.setitem(study.SCALES, "tiny", SMALL)
         patch.setattr(study, "GRAPHS", ("ring", "exponential", "complete"))
         for what, folder in found.items():
-            assert command("reproduce", what, "--scale", "tiny", "--out", str(folder), "--quiet") == 0
+            assert (
+                command("reproduce", what, "--scale", "tiny", "--out", str(folder), "--quiet") == 0
+            )
     return found
 
 
@@ -132,7 +141,9 @@ def test_the_speedup_and_the_ring_show_on_tiny_runs(folders):
     slopes = pd.read_csv(folders["speedup"] / "slopes.csv")
     assert slopes["slope"].dropna().between(-2, -0.3).all()
     assert len(slopes["slope"].dropna()) > 0
-    found = pd.read_csv(folders["topology"] / "topology.csv").set_index(["topology", "epsilon"])["ratio"]
+    found = pd.read_csv(folders["topology"] / "topology.csv").set_index(["topology", "epsilon"])[
+        "ratio"
+    ]
     assert found["ring", 0.88] > 1.5 > found["exponential", 0.88] > 0.9
 
 
@@ -145,7 +156,10 @@ def test_what_is_measured_is_not_measured_again(folders, copies):
 
 def test_measurements_of_another_problem_are_not_taken_for_ones_own(copies, monkeypatch):
     """The table of gaps says which problem they are of."""
-    with pytest.raises(ValueError, match=r"gaps.csv is about something else: spread is 1\.0 here and was 0\.0 there"):
+    with pytest.raises(
+        ValueError,
+        match=r"gaps.csv is about something else: spread is 1\.0 here and was 0\.0 there",
+    ):
         study.speedup("tiny", copies["speedup"], spread=1.0)
     with monkeypatch.context() as patch:
         patch.setattr(study, "NOISE", 2.0)
@@ -167,7 +181,9 @@ def test_nodes_may_differ_and_runs_be_mapped_by_another_function(folders, tmp_pa
 
     found = study.speedup("tiny", tmp_path, spread=1.0, each=each, progress=False).gaps
     graphs, key = ("complete", "exponential"), ["topology", "nodes", "steps", "seed"]
-    assert sent == [(graph, 4, 64, seed, SMALL.points) for graph in graphs for seed in (1, 2)]  # one node cannot differ
+    assert sent == [
+        (graph, 4, 64, seed, SMALL.points) for graph in graphs for seed in (1, 2)
+    ]  # one node cannot differ
     alike = pd.read_csv(folders["speedup"] / "gaps.csv").set_index(key)["gap"]
     assert (found.set_index(key)["gap"] / alike).dropna().min() > 1.05
     with pytest.raises(ValueError, match="spread = -1: must be a number of at least 0"):
@@ -176,7 +192,15 @@ def test_nodes_may_differ_and_runs_be_mapped_by_another_function(folders, tmp_pa
 
 def test_the_spread_is_a_flag(copies, capsys):
     """Of which the folder of a measurement knows another value."""
-    arguments = ["reproduce", "speedup", "--scale", "tiny", "--out", str(copies["speedup"]), "--quiet"]
+    arguments = [
+        "reproduce",
+        "speedup",
+        "--scale",
+        "tiny",
+        "--out",
+        str(copies["speedup"]),
+        "--quiet",
+    ]
     assert command(*arguments, "--spread", "0") == 0
     assert command(*arguments, "--spread", "1.5") == 2
     assert "spread is 1.5 here and was 0.0 there" in " ".join(capsys.readouterr().err.split())
@@ -216,7 +240,9 @@ def test_a_diverged_seed_leaves_the_others_of_its_length_in_place():
 
 
 def test_the_prediction_is_the_corollarys(folders):
-    found = pd.read_csv(folders["topology"] / "topology.csv").set_index(["topology", "epsilon"])["predicted"]
+    found = pd.read_csv(folders["topology"] / "topology.csv").set_index(["topology", "epsilon"])[
+        "predicted"
+    ]
     known = theory.constants(study._problem(20, 1.0))
     lam = peer.Network(peer.topology.ring(20)).lam
     expected = theory.steps_for(known, 20, lam, 0.88) / theory.steps_for(known, 20, 0.0, 0.88)

@@ -67,11 +67,16 @@ def test_table2_of_what_is_there():
 
 def test_figure1(tmp_path, monkeypatch):
     command("reproduce", "figure1", "--data", "digits", "--scale", "tiny", "--out", str(tmp_path))
-    table = check_files(tmp_path, "figure1", ["gt-hsgd-strict", "gt-hsgd", "gt-dsgd", "d-get", "d-spider-sfo"])
+    table = check_files(
+        tmp_path, "figure1", ["gt-hsgd-strict", "gt-hsgd", "gt-dsgd", "d-get", "d-spider-sfo"]
+    )
     assert "batch=1," in table["method"][0]
     # The numbers are those of the run folders, whose files give the same runs again.
     folder = tmp_path / "runs" / "gt-dsgd" / "seed-2"
-    ends = [peer.Trace.load(tmp_path / "runs" / "gt-dsgd" / f"seed-{k}").table["loss"].iloc[-1] for k in (1, 2)]
+    ends = [
+        peer.Trace.load(tmp_path / "runs" / "gt-dsgd" / f"seed-{k}").table["loss"].iloc[-1]
+        for k in (1, 2)
+    ]
     assert table["loss@2"][2] == pytest.approx(np.mean(ends))
     assert table["deviation@2"][2] == pytest.approx(np.std(ends, ddof=1))
     command("run", "--config", str(folder / "config.toml"), "--out", str(tmp_path / "again"))
@@ -92,9 +97,12 @@ def test_figure1(tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "figure1.csv"), table)
     # A run on other data of the same name is not taken for one of these.
     known = peer.Trace.load(folder)
-    dataclasses.replace(known, identity=dataclasses.replace(known.identity, values="00000000")).save(folder, force=True)
+    dataclasses.replace(
+        known, identity=dataclasses.replace(known.identity, values="00000000")
+    ).save(folder, force=True)
     with pytest.raises(
-        ValueError, match=r"values is .* here and was '00000000' in the earlier run; give another folder"
+        ValueError,
+        match=r"values is .* here and was '00000000' in the earlier run; give another folder",
     ):
         paper.figure1("digits", "tiny", tmp_path)
 
@@ -109,7 +117,18 @@ def test_the_tuning_may_be_as_long_as_the_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(paper, "tune", tune)
     for more in ([], ["--tuning", "100"]):
         with pytest.raises(SystemExit):
-            main(["reproduce", "figure1", "--data", "digits", "--out", str(tmp_path), "--quiet", *more])
+            main(
+                [
+                    "reproduce",
+                    "figure1",
+                    "--data",
+                    "digits",
+                    "--out",
+                    str(tmp_path),
+                    "--quiet",
+                    *more,
+                ]
+            )
     assert asked == [30, 100]
     with pytest.raises(ValueError, match="tuning = 101: must be positive, and at most 100 epochs"):
         paper.figure1("digits", "quick", tmp_path, tuning=101)
@@ -131,21 +150,31 @@ def test_the_figures_take_n_and_r(what, tmp_path, monkeypatch):
 
 
 def test_a_heat_map_has_the_step_size_and_the_first_other_parameter_that_varies():
-    table = pd.DataFrame({"eta": [1.0, 2.0], "alpha": [0.5, 0.25], "kappa": [0.1, 0.1], "batch": [1, 1]})
+    table = pd.DataFrame(
+        {"eta": [1.0, 2.0], "alpha": [0.5, 0.25], "kappa": [0.1, 0.1], "batch": [1, 1]}
+    )
     assert paper._axes("d-pd-sgd", table) == ("eta", "alpha")
     assert paper._axes("d-pd-sgd", table.assign(batch=[1, 16])) == ("eta", "batch")
-    tuned = pd.DataFrame({"alpha": [1.0, 2.0], "beta": [0.1, 0.1], "batch": [1, 1], "initial_batch": [1, 64]})
+    tuned = pd.DataFrame(
+        {"alpha": [1.0, 2.0], "beta": [0.1, 0.1], "batch": [1, 1], "initial_batch": [1, 64]}
+    )
     assert paper._axes("gt-hsgd", tuned) == ("alpha", "initial_batch")
 
 
 @pytest.mark.long
 def test_figure2_uses_one_set_of_parameters_on_four_graphs(tmp_path):
     command("reproduce", "figure2", "--data", "digits", "--scale", "tiny", "--out", str(tmp_path))
-    lines = ["ring, λ = 0.98", "exponential, λ = 0.75", "directed-exponential, λ = 0.67", "complete, λ = 0.00"]
+    lines = [
+        "ring, λ = 0.98",
+        "exponential, λ = 0.75",
+        "directed-exponential, λ = 0.67",
+        "complete, λ = 0.00",
+    ]
     table = check_files(tmp_path, "figure2", lines)
     assert table["method"].nunique() == 1
     networks = {
-        json.loads(file.read_text())["network"].split(",")[0] for file in (tmp_path / "runs").rglob("summary.json")
+        json.loads(file.read_text())["network"].split(",")[0]
+        for file in (tmp_path / "runs").rglob("summary.json")
     }
     assert len(networks) == 4
 
@@ -156,10 +185,14 @@ BEYOND = set(list(peer.methods.METHODS)[8:])
 
 @pytest.mark.long
 def test_heterogeneity_has_all_methods_on_three_partitions(tmp_path, monkeypatch):
-    assert {selector.partition("[")[0] for selector in paper.EVERYONE.values()} == set(peer.methods.METHODS) - BEYOND
+    assert {selector.partition("[")[0] for selector in paper.EVERYONE.values()} == set(
+        peer.methods.METHODS
+    ) - BEYOND
     # One method is enough to see the rest of it; its programs are those of figure 1.
     monkeypatch.setattr(paper, "EVERYONE", {"gt-dsgd": "gt-dsgd"})
-    command("reproduce", "heterogeneity", "--data", "digits", "--scale", "tiny", "--out", str(tmp_path))
+    command(
+        "reproduce", "heterogeneity", "--data", "digits", "--scale", "tiny", "--out", str(tmp_path)
+    )
     for name in ("uniform", "dirichlet-0.1", "label"):
         check_files(tmp_path / name, "heterogeneity", ["gt-dsgd"])
     skew = {
@@ -203,7 +236,9 @@ def test_all_takes_stand_ins_under_their_own_names(tmp_path, monkeypatch, capsys
     figures = [(what, name, f"{what}-{name}") for name in names for what in ("figure1", "figure2")]
     theory = [("speedup", "", "speedup"), ("topology", "", "topology")]
     assert asked == [*theory, *figures, ("heterogeneity", "a9a", "heterogeneity-a9a")]
-    assert "no kdd98 here; synthetic-75000x477 takes its place" in " ".join(capsys.readouterr().err.split())
+    assert "no kdd98 here; synthetic-75000x477 takes its place" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 def test_losses_are_read_at_the_nearest_record_and_not_without_a_seed():

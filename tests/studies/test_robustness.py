@@ -42,4 +42,6 @@ def test_clock(tmp_path, monkeypatch):
     times = study.table.set_index("line").to_numpy(float)
     assert np.isfinite(times).all()
     assert (np.diff(times, axis=1) > 0).all(), "more latency, more time"
-    assert times[:, -1] == pytest.approx(10**0.5 * times[:, -2], rel=0.01), "in the end latency is all"
+    assert times[:, -1] == pytest.approx(10**0.5 * times[:, -2], rel=0.01), (
+        "in the end latency is all"
+    )

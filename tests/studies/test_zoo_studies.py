@@ -47,33 +47,57 @@ def forbid(monkeypatch):
 
 
 def test_levels_lie_between_the_anchor_and_the_best():
-    lines = {"dsgd": [make([1.5, 0.52, 0.52])], "beer": [make([1.5, 0.51, 0.5025]), make([1.5, 0.51, 0.5025])]}
+    lines = {
+        "dsgd": [make([1.5, 0.52, 0.52])],
+        "beer": [make([1.5, 0.51, 0.5025]), make([1.5, 0.51, 0.5025])],
+    }
     found = equal_loss.levels(lines, 0.5, "dsgd")
-    assert found == pytest.approx([0.08, 0.026, 0.008, 0.0025])  # 0.08 and 0.0025 in equal ratios, 2 digits, rounded up
+    assert found == pytest.approx(
+        [0.08, 0.026, 0.008, 0.0025]
+    )  # 0.08 and 0.0025 in equal ratios, 2 digits, rounded up
     assert equal_loss.levels(lines, 0.5, "nobody") == found, "the largest last gap is that of dsgd"
     assert equal_loss.levels(lines, 0.5, "beer")[0] == pytest.approx(0.01)
     gone = {**lines, "dsgd": [make([1.5, 9.0, 99.0], status=peer.Status.diverged)]}
     assert equal_loss.levels(gone, 0.5, "dsgd")[0] == pytest.approx(0.01)
     high = {"dsgd": [make([1.5, 1.0, 0.9])], "beer": [make([1.5, 0.6, 0.54])]}
-    assert equal_loss.levels(high, 0.5, "dsgd")[0] == 0.5, "half of what it was at first, not four times 0.4"
+    assert equal_loss.levels(high, 0.5, "dsgd")[0] == 0.5, (
+        "half of what it was at first, not four times 0.4"
+    )
     assert equal_loss.levels({"dsgd": [make([1.5, 0.4])]}, 0.5, "dsgd") == [], "below the optimum"
 
 
 def test_what_is_needed_is_read_from_the_mean_over_seeds():
-    slow = [make([4.0, 3.0, 2.0, 1.0]), make([4.0, 1.0, 0.0, 0.0])]  # mean 4, 2, 1, 0.5, and 0.1 MB a step
-    fast = [make([4.0, 0.0, 0.0, 0.0], bytes=[0, 1e5, 2e5, 3e5]), make([4.0, 0.0, 0.0, 0.0], bytes=[0, 3e5, 4e5, 5e5])]
+    slow = [
+        make([4.0, 3.0, 2.0, 1.0]),
+        make([4.0, 1.0, 0.0, 0.0]),
+    ]  # mean 4, 2, 1, 0.5, and 0.1 MB a step
+    fast = [
+        make([4.0, 0.0, 0.0, 0.0], bytes=[0, 1e5, 2e5, 3e5]),
+        make([4.0, 0.0, 0.0, 0.0], bytes=[0, 3e5, 4e5, 5e5]),
+    ]
     gone = [make([4.0, 1.0]), make([4.0, 1e9], status=peer.Status.diverged)]
-    table = equal_loss.needed({"slow": slow, "fast": fast, "gone": gone}, 0.0, [1.5, 0.5, 0.1], "bytes", "slow")
+    table = equal_loss.needed(
+        {"slow": slow, "fast": fast, "gone": gone}, 0.0, [1.5, 0.5, 0.1], "bytes", "slow"
+    )
     assert table["unit"].unique().tolist() == ["MB"]
     by_line = {line: own.set_index("level") for line, own in table.groupby("line")}
     assert by_line["slow"]["amount"].tolist() == pytest.approx([0.15, 0.3, math.nan], nan_ok=True)
-    assert by_line["fast"]["amount"].tolist() == pytest.approx([0.2 * 2.5 / 4, 0.2 * 3.5 / 4, 0.2 * 3.9 / 4])
-    assert by_line["fast"]["ratio"].tolist() == pytest.approx([0.125 / 0.15, 0.175 / 0.3, math.nan], nan_ok=True)
-    assert by_line["slow"].loc[1.5, ["fewest", "most", "seeds"]].tolist() == pytest.approx([0.1 * 2.5 / 3, 0.25, 2])
+    assert by_line["fast"]["amount"].tolist() == pytest.approx(
+        [0.2 * 2.5 / 4, 0.2 * 3.5 / 4, 0.2 * 3.9 / 4]
+    )
+    assert by_line["fast"]["ratio"].tolist() == pytest.approx(
+        [0.125 / 0.15, 0.175 / 0.3, math.nan], nan_ok=True
+    )
+    assert by_line["slow"].loc[1.5, ["fewest", "most", "seeds"]].tolist() == pytest.approx(
+        [0.1 * 2.5 / 3, 0.25, 2]
+    )
     assert by_line["slow"].loc[0.5, "seeds"] == 1
     assert by_line["gone"]["amount"].isna().all()
     sentences = equal_loss.told(table, "slow")
-    assert sentences[0] == "to a gap of 1.5: slow needs 0.15 MB; times that, fast 0.83; not reached by gone"
+    assert (
+        sentences[0]
+        == "to a gap of 1.5: slow needs 0.15 MB; times that, fast 0.83; not reached by gone"
+    )
     assert sentences[2] == "to a gap of 0.1: MB, fast 0.195; not reached by slow, gone"
 
 
@@ -81,7 +105,9 @@ def test_ends_are_told_apart_by_two_standard_errors():
     def sentence(one, two):
         return equal_loss.compared("a", "b", equal_loss.Ended.of(one), equal_loss.Ended.of(two))
 
-    assert sentence([1.0, 1.2], [2.0, 2.2]).endswith("lower by more than two standard errors")  # 1 against 0.28
+    assert sentence([1.0, 1.2], [2.0, 2.2]).endswith(
+        "lower by more than two standard errors"
+    )  # 1 against 0.28
     assert sentence([2.0, 2.2], [1.0, 1.2]).endswith("higher by more than two standard errors")
     assert sentence([1.0, 2.0], [2.0, 3.0]).endswith("within two standard errors")  # 1 against 1.41
     assert sentence([1.0, math.inf], [1.0, 1.0]) == "a against b: a diverged"
@@ -106,7 +132,9 @@ def test_compression_is_put_together_from_parts(compressed, monkeypatch):
     monkeypatch.setattr(zoo, "SPLITS", {"uniform": {}})
     forbid(monkeypatch)
     told = []
-    found = zoo.compression(DATA, "tiny", compressed, methods=LINES, progress=False, note=told.append)["uniform"]
+    found = zoo.compression(
+        DATA, "tiny", compressed, methods=LINES, progress=False, note=told.append
+    )["uniform"]
     assert any("written to" in line for line in told)
     table = pd.read_csv(compressed / "uniform.csv").set_index("line")
     assert table.index.tolist() == LINES
@@ -139,8 +167,13 @@ def test_compression_is_put_together_from_parts(compressed, monkeypatch):
     assert levels[-1] == pytest.approx(min(finals.values()), rel=0.1)
     assert min(finals.values()) <= levels[-1]
     assert levels[0] <= 4 * finals["dsgd"] * 1.1
-    ratio = table.loc["beer sign", f"MB to {levels[0]:g}"] / table.loc["gt-dsgd", f"MB to {levels[0]:g}"]
-    assert table.loc["beer sign", f"MB to {levels[0]:g}, ratio"] == pytest.approx(ratio, nan_ok=True)
+    ratio = (
+        table.loc["beer sign", f"MB to {levels[0]:g}"]
+        / table.loc["gt-dsgd", f"MB to {levels[0]:g}"]
+    )
+    assert table.loc["beer sign", f"MB to {levels[0]:g}, ratio"] == pytest.approx(
+        ratio, nan_ok=True
+    )
     curves = pd.read_csv(compressed / "uniform-curves.csv")
     own = curves[curves["line"] == "beer sign"]
     assert own["gap"].iloc[-1] == pytest.approx(finals["beer sign"])
@@ -155,12 +188,24 @@ def test_compression_is_put_together_from_parts(compressed, monkeypatch):
 def test_the_command_tells_what_the_numbers_say(compressed, monkeypatch, capsys):
     monkeypatch.setattr(zoo, "SPLITS", {"uniform": {}})
     monkeypatch.setattr(zoo, "COMPRESSED", {line: zoo.COMPRESSED[line] for line in LINES})
-    monkeypatch.setattr(zoo.compression, "__defaults__", (*zoo.compression.__defaults__[:-1], tuple(LINES)))
+    monkeypatch.setattr(
+        zoo.compression, "__defaults__", (*zoo.compression.__defaults__[:-1], tuple(LINES))
+    )
     monkeypatch.setattr(zoo.figures, "save", lambda *_, **__: None)
     forbid(monkeypatch)
     shown = {}
     for form in ("table", "csv"):
-        words = ["reproduce", "compression", "--data", DATA, "--scale", "tiny", "--out", str(compressed), "--quiet"]
+        words = [
+            "reproduce",
+            "compression",
+            "--data",
+            DATA,
+            "--scale",
+            "tiny",
+            "--out",
+            str(compressed),
+            "--quiet",
+        ]
         with pytest.raises(SystemExit) as left:
             main([*words, "--format", form])
         assert left.value.code == 0
@@ -184,7 +229,14 @@ def test_local_has_a_line_for_each_frequency(tmp_path, monkeypatch):
     methods = ["dsgd", "gt-dsgd", "led", "proxskip"]
     found = zoo.local(DATA, "tiny", tmp_path, methods=methods, progress=False)["label"]
     # Rounds in an epoch of 200 rows: dsgd has one a step, gt-dsgd two, led one in 8 steps, proxskip one in 5.
-    lines = ["dsgd (12.5", "dsgd (0.781", "gt-dsgd (25", "gt-dsgd (1.56", "led (1.56", "proxskip (2.5"]
+    lines = [
+        "dsgd (12.5",
+        "dsgd (0.781",
+        "gt-dsgd (25",
+        "gt-dsgd (1.56",
+        "led (1.56",
+        "proxskip (2.5",
+    ]
     lines = [f"{line} rounds an epoch)" for line in lines]
     assert found.table["line"].tolist() == lines
     ends = {line: run_folders(tmp_path / "label", line)[0].iloc[-1] for line in lines}
@@ -223,9 +275,13 @@ def test_composite_measures_the_proximal_mapping_and_zeros(tmp_path):
         objectives.append(smooth.loss(x) + zoo.L1 * np.abs(x).sum())
         counts.append((trace.x != 0).sum() / 20)
     assert table.loc["proxgt", "grad_norm"] == pytest.approx(np.mean(norms), rel=1e-3)
-    assert table.loc["proxgt", "gap"] == pytest.approx(np.mean(objectives) - known["value"], rel=1e-3)
+    assert table.loc["proxgt", "gap"] == pytest.approx(
+        np.mean(objectives) - known["value"], rel=1e-3
+    )
     assert table.loc["proxgt", "nonzeros of a node"] == pytest.approx(np.mean(counts))
-    assert found.verdict[-1].startswith(f"entries that are not 0, of 9: the solution {known['nonzeros']}, proxgt ")
+    assert found.verdict[-1].startswith(
+        f"entries that are not 0, of 9: the solution {known['nonzeros']}, proxgt "
+    )
     assert colours(tmp_path / "l1.png") > 20
 
 
@@ -257,7 +313,11 @@ def test_heavy_tails_are_tuned_by_the_mean_gradient_norm_of_five_seeds(tmp_path,
 
 def test_tails_are_tuned_by_the_gradient_norm_and_not_by_the_loss(tmp_path, monkeypatch):
     def sweep(method, grid, *_, seed, **__):
-        rows = [{**one, "seed": k, "loss": one["alpha"], "grad_norm": -one["alpha"]} for one in grid for k in seed]
+        rows = [
+            {**one, "seed": k, "loss": one["alpha"], "grad_norm": -one["alpha"]}
+            for one in grid
+            for k in seed
+        ]
         return pd.DataFrame(rows).assign(status="done")
 
     monkeypatch.setattr(zoo, "sweep", sweep)
@@ -294,7 +354,9 @@ def test_the_grid_is_the_declared_one_with_a_step_size_more():
     within = [one for one in found if one["alpha"] < longest]
     assert all(one in declared for one in within)
     assert longest == 2 * max(one["alpha"] for one in within)
-    assert {one["gamma"] for one in found if one["alpha"] == longest} == {one["gamma"] for one in within}
+    assert {one["gamma"] for one in found if one["alpha"] == longest} == {
+        one["gamma"] for one in within
+    }
 
 
 @pytest.mark.parametrize(
@@ -306,7 +368,9 @@ def test_the_grid_is_the_declared_one_with_a_step_size_more():
         (zoo.heavy_tails, [], r"methods = \[\]: give a list of some of gt-dsgd"),
     ],
 )
-def test_lines_that_are_not_there_are_refused_before_anything_is_made(study, methods, message, tmp_path):
+def test_lines_that_are_not_there_are_refused_before_anything_is_made(
+    study, methods, message, tmp_path
+):
     with pytest.raises(ValueError, match=message):
         study(out=tmp_path / "new", methods=methods)
     assert not (tmp_path / "new").exists()
@@ -317,7 +381,10 @@ def test_refusals(tmp_path, capsys):
     for words, reason in [
         (["heavy-tails", "--scale", "huge"], "unknown scale 'huge'"),
         (["heavy-tails", "--out", str(tmp_path / "file")], "is a file"),
-        (["local", "--data", "nothing", "--out", str(tmp_path / "none")], "unknown data set 'nothing'"),
+        (
+            ["local", "--data", "nothing", "--out", str(tmp_path / "none")],
+            "unknown data set 'nothing'",
+        ),
         (["composites"], "unknown study 'composites': did you mean 'composite'"),
     ]:
         with pytest.raises(SystemExit) as left:

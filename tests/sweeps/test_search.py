@@ -23,7 +23,10 @@ def bowl(target, ridge):
     """Squared distances on a logarithmic scale; with a ridge, along which alpha and the last one grow together."""
 
     def scores(points):
-        apart = [[math.log2(one / best) for one, best in zip(point, target, strict=True)] for point in points]
+        apart = [
+            [math.log2(one / best) for one, best in zip(point, target, strict=True)]
+            for point in points
+        ]
         return [ridge * (each[0] - each[-1]) ** 2 + sum(one**2 for one in each) for each in apart]
 
     return scores
@@ -36,7 +39,9 @@ def test_the_best_is_found_beyond_every_edge(count, ridge):
     for target in itertools.product(*FAR[:count]):
         found = search(AXES[:count], bowl(target, ridge), 10_000)
         assert not found.spent
-        assert all(abs(math.log2(one / best)) <= 1 for one, best in zip(found.best, target, strict=True)), target
+        assert all(
+            abs(math.log2(one / best)) <= 1 for one, best in zip(found.best, target, strict=True)
+        ), target
         tried.append(len(found.scores))
     assert max(tried) < 90 * count
 
@@ -60,7 +65,9 @@ def test_a_budget_is_not_exceeded_and_better_spent_than_left(budget):
     assert (len(found.scores), found.spent) == (budget, True)
     assert found.scores[found.best] == min(found.scores.values()) == score([found.best])[0]
     for k in range(3 if budget > 8 else 1):
-        assert len({point[k] for point in found.scores}) > (budget > 2), "every hyperparameter is tried"
+        assert len({point[k] for point in found.scores}) > (budget > 2), (
+            "every hyperparameter is tried"
+        )
     assert not search(AXES[:3], score, 500).spent
 
 

@@ -51,11 +51,23 @@ def test_the_index_of_a_table_means_nothing():
 
 def test_values_come_back_as_they_were_given():
     names = ("alpha", "batch", "period", "rule", "atc")
-    found = table((0.5, 8, 3, "b", True, 0, 0.2, "done"), (0.5, 8, None, None, False, 0, 0.1, "done"), names=names)
+    found = table(
+        (0.5, 8, 3, "b", True, 0, 0.2, "done"),
+        (0.5, 8, None, None, False, 0, 0.1, "done"),
+        names=names,
+    )
     assert best(found) == {"alpha": 0.5, "batch": 8, "period": None, "rule": None, "atc": False}
-    assert [type(value) for value in best(found.iloc[:1]).values()] == [float, int, float, str, bool]
+    assert [type(value) for value in best(found.iloc[:1]).values()] == [
+        float,
+        int,
+        float,
+        str,
+        bool,
+    ]
     assert best(found.assign(loss=[0.1, 0.2]))["period"] == 3
-    assert type(best(found.assign(loss=[0.1, 0.2]))["period"]) is int, "which an empty cell made a float"
+    assert type(best(found.assign(loss=[0.1, 0.2]))["period"]) is int, (
+        "which an empty cell made a float"
+    )
 
 
 def test_no_hyperparameters():
@@ -74,7 +86,9 @@ def test_another_column():
 
 
 def test_levels_in_order_and_apart():
-    places, names = levels(pd.Series([0.1 + 1e-9, 3, "b", None, 0.1, True, float("nan")], dtype=object))
+    places, names = levels(
+        pd.Series([0.1 + 1e-9, 3, "b", None, 0.1, True, float("nan")], dtype=object)
+    )
     assert names == ["0.1", "0.100000001", "3", "True", "b", "none"]
     assert places.tolist() == [1, 2, 4, 5, 0, 3, 5]
     assert levels(pd.Series([1 / 3, 1e-4]))[1] == ["0.0001", "0.333333"]
@@ -88,11 +102,15 @@ def test_a_cell_is_the_smallest_of_what_is_done_and_diverged_where_all_is():
             "diverged": [False, False, False, True, True, True],
         }
     )
-    cells, gone = smallest(each, "loss", np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 0, 1, 0, 0]), (2, 2))
+    cells, gone = smallest(
+        each, "loss", np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 0, 1, 0, 0]), (2, 2)
+    )
     np.testing.assert_array_equal(cells, [[1, np.nan], [np.nan, np.nan]])
     np.testing.assert_array_equal(gone, [[False, True], [True, False]])
     each.loc[5, "diverged"] = False
-    assert not smallest(each, "loss", np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 0, 1, 0, 0]), (2, 2))[1][1, 0]
+    assert not smallest(
+        each, "loss", np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 0, 1, 0, 0]), (2, 2)
+    )[1][1, 0]
 
 
 def test_tables_figures_and_pages_agree_on_the_best(tmp_path):

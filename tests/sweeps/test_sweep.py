@@ -34,7 +34,9 @@ def grid_of(name):
 def alone(name, row, problem, network, **options):
     """The same configuration as a run of its own."""
     parameters = {k: v for k, v in row.items() if k in grid_of(name)}
-    return peer.run(METHODS[name].build(**parameters), problem, network, seed=row["seed"], **options)
+    return peer.run(
+        METHODS[name].build(**parameters), problem, network, seed=row["seed"], **options
+    )
 
 
 @pytest.mark.parametrize("name", some(METHODS, 20, "gt-hsgd", "d-get", "gt-page"))
@@ -45,7 +47,9 @@ def test_configurations_equal_runs(name):
     for row in table.to_dict("records"):
         trace = alone(name, row, problem, RING, record=1, **options)
         assert row["steps"] == trace.steps
-        if name != "gt-page":  # its gradients are left to coins, and the table has the expected ones
+        if (
+            name != "gt-page"
+        ):  # its gradients are left to coins, and the table has the expected ones
             assert row["epoch"] == trace.table["epoch"].iloc[-1]
         assert row["epoch"] <= 14
         assert row["loss"] == pytest.approx(trace.table["loss"].iloc[-1], rel=1e-12)
@@ -56,23 +60,35 @@ def test_configurations_equal_runs(name):
 
 
 @pytest.mark.parametrize(
-    ("problem", "topology"), some([(name, kind) for name in PROBLEMS for kind in ("directed", "changing")], 3)
+    ("problem", "topology"),
+    some([(name, kind) for name in PROBLEMS for kind in ("directed", "changing")], 3),
 )
 def test_all_problems_and_networks(problem, topology):
     problem = PROBLEMS[problem]()
     directed = peer.topology.directed_exponential(6)
-    network = peer.Network(directed if topology == "directed" else [peer.topology.ring(6), directed])
+    network = peer.Network(
+        directed if topology == "directed" else [peer.topology.ring(6), directed]
+    )
     table = peer.sweep(
-        "d-get", {"alpha": [0.02, 0.1], "period": [3, 4]}, problem, network, steps=9, precision=64, at=[5]
+        "d-get",
+        {"alpha": [0.02, 0.1], "period": [3, 4]},
+        problem,
+        network,
+        steps=9,
+        precision=64,
+        at=[5],
     )
     for row in table.to_dict("records"):
         method = peer.methods.d_get(alpha=row["alpha"], period=row["period"])
         trace = peer.run(method, problem, network, steps=9, precision=64, record=[5])
-        assert trace.table["loss"].tolist()[1:] == pytest.approx([row["loss@5"], row["loss"]], rel=1e-12)
+        assert trace.table["loss"].tolist()[1:] == pytest.approx(
+            [row["loss@5"], row["loss"]], rel=1e-12
+        )
 
 
 @pytest.mark.parametrize(
-    ("capacity", "seed"), some([(capacity, seed) for seed in (3, [0, 3, 4, 8, 9]) for capacity in (1, 5, 1000)], 2)
+    ("capacity", "seed"),
+    some([(capacity, seed) for seed in (3, [0, 3, 4, 8, 9]) for capacity in (1, 5, 1000)], 2),
 )
 def test_pieces_and_seeds_change_nothing(capacity, seed, monkeypatch):
     problem = small_logistic()
@@ -99,26 +115,40 @@ def test_pieces_are_even_and_hold_everyone_once():
         (64, 1, 26, 8),
         (64, 1, 26, 64),
     ]:
-        members = [fleet.Member(method.replace(alpha=0.1 + k), s, (5,)) for k in range(count) for s in range(seeds)]
+        members = [
+            fleet.Member(method.replace(alpha=0.1 + k), s, (5,))
+            for k in range(count)
+            for s in range(seeds)
+        ]
         ship = fleet.Fleet(members, small_logistic(), RING, np.zeros((6, 5)), np.float32)
         ship._capacity = lambda *_, capacity=capacity: capacity
         pieces = ship.pieces(workers)
         assert sorted(k for piece in pieces for k in piece.ravel()) == list(range(count * seeds))
         assert all(piece.size <= capacity for piece in pieces)
         assert len(pieces) >= min(workers, count)
-        assert len(pieces) <= 2 * max(workers, seeds * -(-count // capacity)), "no smaller than they need be"
+        assert len(pieces) <= 2 * max(workers, seeds * -(-count // capacity)), (
+            "no smaller than they need be"
+        )
         assert all(len(piece) == 1 for piece in pieces), "on a CPU a piece has one seed"
 
 
 def test_seeds_that_share_a_piece_as_on_a_gpu_change_nothing():
     method, problem = peer.methods.d_get(period=3), small_logistic()
-    members = [fleet.Member(method.replace(alpha=a), seed, (4, 9)) for seed in (0, 1) for a in (0.1, 0.2, 0.3)]
+    members = [
+        fleet.Member(method.replace(alpha=a), seed, (4, 9))
+        for seed in (0, 1)
+        for a in (0.1, 0.2, 0.3)
+    ]
     with jax.enable_x64():
         ship = fleet.Fleet(members, problem, RING, np.zeros((6, 5)), np.float64)
 
         def means(pieces):
             seen = (one for piece in pieces for one in ship.follow(piece, np.ones(6, dtype=bool)))
-            return {(k, m): x for one in seen for k, m, x in zip(one.member, one.mark, one.x, strict=True)}
+            return {
+                (k, m): x
+                for one in seen
+                for k, m, x in zip(one.member, one.mark, one.x, strict=True)
+            }
 
         apart, together = means(ship.pieces()), means([np.arange(6).reshape(2, 3)])
     assert len(apart) == len(together) == 12
@@ -129,7 +159,14 @@ def test_seeds_that_share_a_piece_as_on_a_gpu_change_nothing():
 def test_batches_of_the_first_iteration_alone_compile_no_further_steps():
     compiled, problem = [], small_logistic()
     with compilations(compiled):
-        table = peer.sweep("gt-hsgd", {"batch": [3], "initial_batch": [3, 5, 7]}, problem, RING, steps=20, precision=64)
+        table = peer.sweep(
+            "gt-hsgd",
+            {"batch": [3], "initial_batch": [3, 5, 7]},
+            problem,
+            RING,
+            steps=20,
+            precision=64,
+        )
     assert compiled.count("jit(_interval)") == 1
     for row in table.to_dict("records"):
         method = peer.methods.gt_hsgd(batch=3, initial_batch=row["initial_batch"])
@@ -142,13 +179,26 @@ def test_longer_configurations_share_a_piece_with_their_like():
     members = [fleet.Member(peer.methods.d_get(period=q), 0, (q,)) for q in [50, 1, 60, 2]]
     ship = fleet.Fleet(members, small_logistic(), RING, np.zeros((6, 5)), np.float32)
     ship._capacity = lambda *_: 2
-    assert [[members[k].marks[0] for k in piece[0]] for piece in ship.pieces()] == [periods[2:], periods[:2]]
+    assert [[members[k].marks[0] for k in piece[0]] for piece in ship.pieces()] == [
+        periods[2:],
+        periods[:2],
+    ]
 
 
 def test_what_diverges_is_frozen_and_disturbs_nobody():
     problem = small_quadratic()
-    sane = peer.sweep("gt-hsgd", {"alpha": [0.1, 0.2]}, problem, RING, steps=400, precision=64, at=[100, 200])
-    wild = peer.sweep("gt-hsgd", {"alpha": [0.1, 1e3, 0.2, 30]}, problem, RING, steps=400, precision=64, at=[100, 200])
+    sane = peer.sweep(
+        "gt-hsgd", {"alpha": [0.1, 0.2]}, problem, RING, steps=400, precision=64, at=[100, 200]
+    )
+    wild = peer.sweep(
+        "gt-hsgd",
+        {"alpha": [0.1, 1e3, 0.2, 30]},
+        problem,
+        RING,
+        steps=400,
+        precision=64,
+        at=[100, 200],
+    )
     assert wild["status"].tolist() == ["done", "diverged", "done", "diverged"]
     kept = wild[wild["status"] == "done"].reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, sane, rtol=1e-12)
@@ -156,13 +206,17 @@ def test_what_diverges_is_frozen_and_disturbs_nobody():
     assert lost["steps"] == 100, "where it was first seen to have diverged"
     assert not lost["loss@100"] < 1e3 * sane["loss"].abs().max()
     assert np.isnan(lost["loss@200"])
-    trace = peer.run(peer.methods.gt_hsgd(alpha=30), problem, RING, steps=400, precision=64, record=[100, 200])
+    trace = peer.run(
+        peer.methods.gt_hsgd(alpha=30), problem, RING, steps=400, precision=64, record=[100, 200]
+    )
     assert (trace.status, trace.steps) == ("diverged", 100)
     assert best(wild) == best(sane)
 
 
 def test_all_diverged():
-    table = peer.sweep("dsgd", {"alpha": [1e4, 1e5]}, small_quadratic(), RING, steps=10_000, at=[50])
+    table = peer.sweep(
+        "dsgd", {"alpha": [1e4, 1e5]}, small_quadratic(), RING, steps=10_000, at=[50]
+    )
     assert table["status"].tolist() == ["diverged"] * 2
     assert table["steps"].tolist() == [50, 50]
     with pytest.raises(ValueError, match="no configuration is done"):
@@ -190,7 +244,9 @@ class Counted:
 @pytest.mark.parametrize("together", [1, 3])
 def test_a_restart_of_some_is_not_paid_by_all(together, monkeypatch):
     monkeypatch.setattr(program, "RESTARTED_TOGETHER", together)
-    monkeypatch.setattr(importlib.import_module("peerdescent.sweeps.sweeping"), "cores", lambda: 1)  # one piece
+    monkeypatch.setattr(
+        importlib.import_module("peerdescent.sweeps.sweeping"), "cores", lambda: 1
+    )  # one piece
     problem, periods, steps = small_logistic(), [2, 3, 5, 7, 11, 13, 17, 50], 31
     oracle = Counted(problem.oracle, large=17)
     counted = peer.problems.Problem("counted", oracle, problem.data, 6, 5, problem.sizes)
@@ -199,16 +255,25 @@ def test_a_restart_of_some_is_not_paid_by_all(together, monkeypatch):
     jax.effects_barrier()
     due = [sum(t % q == 0 for q in periods) for t in range(1, steps)]
     blocks = sum(-(-d // together) * together for d in due)
-    assert oracle.count == 6 * (len(periods) + blocks), "nodes x (the first batch of each, then those that are due)"
+    assert oracle.count == 6 * (len(periods) + blocks), (
+        "nodes x (the first batch of each, then those that are due)"
+    )
     assert (table["status"] == "done").all()
 
 
 def test_samples_are_common_to_all_configurations():
     table = peer.sweep(
-        "gt-dsgd", {"alpha": [0.1, 0.1 + 1e-9], "batch": [3]}, small_logistic(), RING, steps=50, precision=64
+        "gt-dsgd",
+        {"alpha": [0.1, 0.1 + 1e-9], "batch": [3]},
+        small_logistic(),
+        RING,
+        steps=50,
+        precision=64,
     )
     assert table["loss"].iloc[0] == pytest.approx(table["loss"].iloc[1], rel=1e-7)
-    seeds = peer.sweep("gt-dsgd", {"alpha": [0.1], "batch": [3]}, small_logistic(), RING, steps=50, seed=[0, 1])
+    seeds = peer.sweep(
+        "gt-dsgd", {"alpha": [0.1], "batch": [3]}, small_logistic(), RING, steps=50, seed=[0, 1]
+    )
     assert seeds["loss"].iloc[0] != pytest.approx(seeds["loss"].iloc[1], rel=1e-5)
 
 
@@ -245,7 +310,9 @@ def test_other_ways_to_name_a_method():
     def build(alpha):
         return peer.compose(peer.estimators.hybrid(), peer.fusions.exact_diffusion(alpha))
 
-    pd.testing.assert_frame_equal(by_name, peer.sweep(build, {"alpha": [0.1, 0.2]}, problem, RING, steps=9))
+    pd.testing.assert_frame_equal(
+        by_name, peer.sweep(build, {"alpha": [0.1, 0.2]}, problem, RING, steps=9)
+    )
 
 
 def test_numpy_integers_have_budgets_of_their_own():
@@ -289,19 +356,28 @@ def test_a_gradient_that_is_asked_for_and_dropped():
     def build(alpha):
         return peer.compose(dropping(), peer.fusions.tracking(alpha))
 
-    table = peer.sweep(build, {"alpha": [0.01, 0.02]}, small_logistic(), RING, steps=9, precision=64)
+    table = peer.sweep(
+        build, {"alpha": [0.01, 0.02]}, small_logistic(), RING, steps=9, precision=64
+    )
     trace = peer.run(build(0.02), small_logistic(), RING, steps=9, precision=64)
     assert table["loss"].iloc[1] == pytest.approx(trace.table["loss"].iloc[-1], rel=1e-12)
 
 
 def test_the_papers_grid():
     steps, betas = (
-        declared(kind)[name].tuned for kind, name in ((fusions.tracking, "alpha"), (estimators.hybrid, "beta"))
+        declared(kind)[name].tuned
+        for kind, name in ((fusions.tracking, "alpha"), (estimators.hybrid, "beta"))
     )
-    assert len(tuning_grid("d-get", 2442)) == len(tuning_grid("d-spider-sfo", 2442)) == 10 * 10 * 39 * len(steps)
+    assert (
+        len(tuning_grid("d-get", 2442))
+        == len(tuning_grid("d-spider-sfo", 2442))
+        == 10 * 10 * 39 * len(steps)
+    )
     assert len(tuning_grid("gt-dsgd", 2442)) == 10 * len(steps)
     strict = tuning_grid("gt-hsgd", 2442, batch=1)
-    assert len(tuning_grid("gt-hsgd", 2442)) == 10 * len(strict) == 10 * 10 * len(betas) * len(steps)
+    assert (
+        len(tuning_grid("gt-hsgd", 2442)) == 10 * len(strict) == 10 * 10 * len(betas) * len(steps)
+    )
     assert {c["batch"] for c in strict} == {1}
     assert {c["initial_batch"] for c in strict} == set(BATCHES)
     assert (min(steps), max(steps), min(betas), max(betas)) == (2**-6, 2**4, 1e-4, 0.7)
@@ -320,11 +396,15 @@ def test_every_method_has_a_grid():
             parse(f"{name}[{','.join(f'{k}={v}' for k, v in one.items())}]")
     with pytest.raises(ValueError, match="unknown parameter of dsgd 'beta'"):
         tuning_grid("dsgd", 100, beta=0.1)
-    with pytest.raises(ValueError, match="periods are tuned as parts of an epoch, and the problem has none"):
+    with pytest.raises(
+        ValueError, match="periods are tuned as parts of an epoch, and the problem has none"
+    ):
         tuning_grid("d-get", None)
 
 
-@pytest.mark.parametrize(("name", "given"), [("dsgd", None), ("gt-svrg", "period"), ("gt-page", "probability")])
+@pytest.mark.parametrize(
+    ("name", "given"), [("dsgd", None), ("gt-svrg", "period"), ("gt-page", "probability")]
+)
 def test_grids_on_a_stream_refuse_periods_with_a_remedy(name, given):
     """Whatever the remedy names may be given, and is then no longer a part of an epoch."""
     if given is None:
@@ -346,7 +426,9 @@ def test_directions_of_unit_size_have_small_steps():
 
 def test_a_selector_may_fix_some_parameters():
     found = peer.sweep("gt-dsgd[batch=4]", {"alpha": [0.1, 0.2]}, small_logistic(), RING, steps=5)
-    assert found["method"].tolist() == [str(peer.methods.gt_dsgd(alpha=a, batch=4)) for a in (0.1, 0.2)]
+    assert found["method"].tolist() == [
+        str(peer.methods.gt_dsgd(alpha=a, batch=4)) for a in (0.1, 0.2)
+    ]
     with pytest.raises(ValueError, match=r"batch is in the grid and fixed by gt-dsgd\[batch=4\]"):
         peer.sweep("gt-dsgd[batch=4]", {"batch": [1, 2]}, small_logistic(), RING, steps=5)
 
@@ -357,13 +439,19 @@ def test_a_seed_that_is_given_twice_is_refused():
 
 
 def test_a_method_is_swept_over_what_the_grid_replaces():
-    method = peer.compose(peer.estimators.momentum(rho=0.5, batch=2), peer.fusions.tracking(alpha=0.1))
+    method = peer.compose(
+        peer.estimators.momentum(rho=0.5, batch=2), peer.fusions.tracking(alpha=0.1)
+    )
     grid, options = {"alpha": [0.1, 0.4]}, {"steps": 20, "progress": False}
     found = peer.sweep(method, grid, small_logistic(), RING, **options)
-    named = peer.sweep("momentum*tracking[rho=0.5,batch=2]", grid, small_logistic(), RING, **options)
+    named = peer.sweep(
+        "momentum*tracking[rho=0.5,batch=2]", grid, small_logistic(), RING, **options
+    )
     assert found["loss"].tolist() == named["loss"].tolist()
     assert found["method"].tolist() == named["method"].tolist()
-    with pytest.raises(ValueError, match=r"unknown parameter of momentum\*tracking 'alfa': did you mean 'alpha'"):
+    with pytest.raises(
+        ValueError, match=r"unknown parameter of momentum\*tracking 'alfa': did you mean 'alpha'"
+    ):
         peer.sweep(method, {"alfa": [1]}, small_logistic(), RING, **options)
     with pytest.raises(ValueError, match="has all its hyperparameters: give a name, a selector"):
         peer.tune(method, small_logistic(), RING, grid=grid)

@@ -24,7 +24,9 @@ RING = peer.Network(peer.topology.ring(6))
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
     problem, grid = small_logistic(), {"alpha": [0.1, 0.2, 0.4], "period": [2, 7], "batch": [1, 3]}
     monkeypatch.setattr(fleet.Fleet, "_capacity", lambda *_: 2)
-    monkeypatch.setattr(sweeping, "cores", lambda: 1)  # with more, all could be finished before the interruption
+    monkeypatch.setattr(
+        sweeping, "cores", lambda: 1
+    )  # with more, all could be finished before the interruption
     options = {"epochs": 5, "at": [1, 2], "seed": [0, 1]}
     whole = peer.sweep("d-get", grid, problem, RING, **options)
 
@@ -34,7 +36,9 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
             if (tmp_path / "s" / "sweep.csv").exists():
                 raise KeyboardInterrupt
 
-    part = peer.sweep("d-get", grid, problem, RING, progress=Impatient(), out=tmp_path / "s", **options)
+    part = peer.sweep(
+        "d-get", grid, problem, RING, progress=Impatient(), out=tmp_path / "s", **options
+    )
     finished = part["status"] == "done"
     assert 0 < finished.sum() < len(part)
     assert set(part["status"]) == {"done", "interrupted"}
@@ -52,7 +56,15 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
 
 
 def test_an_interruption_at_once_leaves_nothing_half_done(tmp_path):
-    table = peer.sweep("dsgd", {"alpha": [0.1, 0.2]}, small_logistic(), RING, steps=9, progress=Spy(0), out=tmp_path)
+    table = peer.sweep(
+        "dsgd",
+        {"alpha": [0.1, 0.2]},
+        small_logistic(),
+        RING,
+        steps=9,
+        progress=Spy(0),
+        out=tmp_path,
+    )
     assert table["status"].tolist() == ["interrupted"] * 2
     assert not (tmp_path / "sweep.csv").exists()
 
@@ -69,14 +81,22 @@ def test_the_table_is_saved_as_it_grows(tmp_path, monkeypatch):
 
     spy = Reader()
     table = peer.sweep(
-        "dsgd", {"alpha": [0.1, 0.2, 0.3, 0.4]}, small_logistic(), RING, steps=30_000, progress=spy, out=tmp_path
+        "dsgd",
+        {"alpha": [0.1, 0.2, 0.3, 0.4]},
+        small_logistic(),
+        RING,
+        steps=30_000,
+        progress=spy,
+        out=tmp_path,
     )
     assert lengths[0] == 0
     assert max(lengths[:-1]) > 0, "some rows were on disk before the last came"
     assert spy.ended
     assert (spy.total, spy.seen[-1][0]) == (120_000, 120_000)
     assert spy.seen[-1][1] == table["loss"].min()
-    assert pd.read_csv(tmp_path / "sweep.csv", dtype=str)["loss"].tolist() == [repr(loss) for loss in table["loss"]]
+    assert pd.read_csv(tmp_path / "sweep.csv", dtype=str)["loss"].tolist() == [
+        repr(loss) for loss in table["loss"]
+    ]
 
 
 def test_progress_is_told_while_a_piece_runs():
@@ -103,7 +123,9 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path):
     saved = pd.read_csv(tmp_path / "sweep.csv")
     assert sorted(saved["alpha"]) == [0.1, 0.2], "rows of an earlier grid stay"
     spy = Spy()
-    both = peer.sweep("dsgd", {"alpha": [0.1, 0.2]}, problem, RING, steps=9, out=tmp_path, progress=spy)
+    both = peer.sweep(
+        "dsgd", {"alpha": [0.1, 0.2]}, problem, RING, steps=9, out=tmp_path, progress=spy
+    )
     assert spy.seen[0][0] == 18, "both are known"
     assert both["loss"].iloc[1] == other["loss"].iloc[0]
     assert json.loads((tmp_path / "sweep.json").read_text())["budget"] == "9 steps"
@@ -111,7 +133,14 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path):
 
 def test_a_configuration_given_twice_is_run_once():
     spy = Spy()
-    table = peer.sweep("dsgd", [{"alpha": a} for a in (0.1, 0.2, 0.1)], small_logistic(), RING, steps=9, progress=spy)
+    table = peer.sweep(
+        "dsgd",
+        [{"alpha": a} for a in (0.1, 0.2, 0.1)],
+        small_logistic(),
+        RING,
+        steps=9,
+        progress=spy,
+    )
     assert spy.total == 18
     assert table["loss"].iloc[0] == table["loss"].iloc[2] != table["loss"].iloc[1]
 
@@ -127,11 +156,23 @@ def test_refusals():
         ({"alpha": [0.1, -1]}, {"steps": 9}, "alpha = -1: must be a positive finite number"),
         ({"alpha": [0.1]}, {}, "give exactly one of them"),
         ({"alpha": [0.1]}, {"steps": 9, "at": [5, 3]}, "at = .*: must increase"),
-        ({"alpha": [0.1]}, {"steps": 9, "at": [10]}, "at = .*: must lie above 0 and within the budget 9"),
-        ({"alpha": [0.1]}, {"epochs": 2, "at": [0]}, "at = .*: must lie above 0 and within the budget 2"),
+        (
+            {"alpha": [0.1]},
+            {"steps": 9, "at": [10]},
+            "at = .*: must lie above 0 and within the budget 9",
+        ),
+        (
+            {"alpha": [0.1]},
+            {"epochs": 2, "at": [0]},
+            "at = .*: must lie above 0 and within the budget 2",
+        ),
         ({"alpha": [0.1]}, {"steps": 9, "seed": []}, "seed = .*: give one or several"),
         ({"alpha": [0.1]}, {"steps": 9, "seed": -1}, "seed = -1"),
-        ({"alpha": [0.1]}, {"steps": 9, "precision": 16}, "precision = 16: must be 32, 64 or 'tf32'"),
+        (
+            {"alpha": [0.1]},
+            {"steps": 9, "precision": 16},
+            "precision = 16: must be 32, 64 or 'tf32'",
+        ),
     ]:
         if message is None:
             assert len(peer.sweep("dsgd", grid, problem, RING, **options)) == 1, (
@@ -147,23 +188,43 @@ def test_refusals():
     with pytest.raises(ValueError, match="method is a int: give a function"):
         peer.sweep(3, {"alpha": [0.1]}, problem, RING, steps=9)
     with pytest.raises(ValueError, match="d2 needs a symmetric weight matrix"):
-        peer.sweep("d2", {"alpha": [0.1]}, problem, peer.Network(peer.topology.directed_exponential(6)), steps=9)
+        peer.sweep(
+            "d2",
+            {"alpha": [0.1]},
+            problem,
+            peer.Network(peer.topology.directed_exponential(6)),
+            steps=9,
+        )
     with pytest.raises(ValueError, match="gt-sarah takes exact local gradients"):
         peer.sweep("gt-sarah", {"alpha": [0.1]}, PROBLEMS["streaming"](), RING, steps=9)
 
 
 def test_a_folder_knows_the_parameters_that_are_not_in_the_grid(tmp_path):
     problem = small_logistic()
-    peer.sweep(lambda alpha: peer.methods.gt_hsgd(alpha, 0.01), {"alpha": [0.1]}, problem, RING, steps=9, out=tmp_path)
+    peer.sweep(
+        lambda alpha: peer.methods.gt_hsgd(alpha, 0.01),
+        {"alpha": [0.1]},
+        problem,
+        RING,
+        steps=9,
+        out=tmp_path,
+    )
     with pytest.raises(ValueError, match="is about something else: a configuration is gt-hsgd"):
         peer.sweep(
-            lambda alpha: peer.methods.gt_hsgd(alpha, 0.9), {"alpha": [0.1]}, problem, RING, steps=9, out=tmp_path
+            lambda alpha: peer.methods.gt_hsgd(alpha, 0.9),
+            {"alpha": [0.1]},
+            problem,
+            RING,
+            steps=9,
+            out=tmp_path,
         )
 
 
 def test_switches_and_nothing_as_parameters(tmp_path):
     def build(atc, large_batch):
-        return peer.compose(peer.estimators.spider(3, 1, large_batch), peer.fusions.tracking(0.1, atc))
+        return peer.compose(
+            peer.estimators.spider(3, 1, large_batch), peer.fusions.tracking(0.1, atc)
+        )
 
     grid = {"atc": [True, False], "large_batch": [None, 8]}
     first = peer.sweep(build, grid, small_logistic(), RING, steps=9, out=tmp_path, precision=64)
@@ -211,8 +272,12 @@ def mine(factor):
 def test_a_folder_knows_what_the_method_computes(tmp_path):
     problem, grid = small_logistic(), {"alpha": [0.1]}
     peer.sweep(mine(1.0), grid, problem, RING, steps=9, out=tmp_path)
-    assert peer.sweep(mine(1.0), grid, problem, RING, steps=9, out=tmp_path)["status"].tolist() == ["done"]
-    with pytest.raises(ValueError, match=r"own\*consensus.* computes something else here than there"):
+    assert peer.sweep(mine(1.0), grid, problem, RING, steps=9, out=tmp_path)["status"].tolist() == [
+        "done"
+    ]
+    with pytest.raises(
+        ValueError, match=r"own\*consensus.* computes something else here than there"
+    ):
         peer.sweep(mine(2.0), grid, problem, RING, steps=9, out=tmp_path)
 
 
@@ -221,7 +286,9 @@ def test_parameters_with_the_name_of_a_column_are_refused(name):
     def build(**values):
         return peer.methods.dsgd(alpha=values[name])
 
-    with pytest.raises(ValueError, match=f"the hyperparameter '{name}' has the name of a column of the table"):
+    with pytest.raises(
+        ValueError, match=f"the hyperparameter '{name}' has the name of a column of the table"
+    ):
         peer.sweep(build, {name: [0.1, 0.2]}, small_logistic(), RING, steps=3)
 
 
@@ -229,7 +296,11 @@ class Killed(BaseException):
     """What ends a sweep at once, as a kill would."""
 
 
-PROGRAMS = [(kind, program) for kind in ("killed", "interrupted") for program in (fleet.Fleet, kernel.Kernel)]
+PROGRAMS = [
+    (kind, program)
+    for kind in ("killed", "interrupted")
+    for program in (fleet.Fleet, kernel.Kernel)
+]
 
 
 @pytest.mark.parametrize(("kind", "program"), some(PROGRAMS, 3))
@@ -238,8 +309,13 @@ def test_a_piece_goes_on_from_where_it_was(kind, program, tmp_path, monkeypatch)
     monkeypatch.setattr(sweeping, "cores", lambda: 1)
     monkeypatch.setattr(compiled, "_chunk", lambda *_: 16)
     monkeypatch.setattr(sweeping, "fleet_for", program)
-    far = 130 if program is fleet.Fleet else 2 * kernel.PARTS + 300  # behind the second of three marks
-    grid, options = {"alpha": [0.1, 0.3, 1e6], "period": [4, 9]}, {"steps": 200, "at": [20, 90], "seed": 0}
+    far = (
+        130 if program is fleet.Fleet else 2 * kernel.PARTS + 300
+    )  # behind the second of three marks
+    grid, options = (
+        {"alpha": [0.1, 0.3, 1e6], "period": [4, 9]},
+        {"steps": 200, "at": [20, 90], "seed": 0},
+    )
     whole = peer.sweep("d-get", grid, small_logistic(), RING, **options)
     assert set(whole["status"]) == {"done", "diverged"}
 
@@ -259,7 +335,9 @@ def test_a_piece_goes_on_from_where_it_was(kind, program, tmp_path, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(pace, "LOST", 0.0)
         patch.setattr(pace, "SHARE", 1e9 if kind == "killed" else 0.0)
-        patch.setattr(sweeping.Rows, "save", lambda self: False)  # a kill comes before the table is written
+        patch.setattr(
+            sweeping.Rows, "save", lambda self: False
+        )  # a kill comes before the table is written
         with pytest.raises(Killed) if kind == "killed" else nullcontext():
             peer.sweep("d-get", grid, small_logistic(), RING, out=tmp_path, **options)
     stored = list((tmp_path / sweeping.UNFINISHED).rglob("step-*.safetensors"))
@@ -269,7 +347,9 @@ def test_a_piece_goes_on_from_where_it_was(kind, program, tmp_path, monkeypatch)
     pd.testing.assert_frame_equal(again, whole, check_exact=True)
     assert begun[-1] > 3 * far // 4
     assert not (tmp_path / sweeping.UNFINISHED).exists(), "what is finished leaves nothing behind"
-    (tmp_path / sweeping.UNFINISHED / "0").mkdir(parents=True)  # as after a kill that came before it was removed
+    (tmp_path / sweeping.UNFINISHED / "0").mkdir(
+        parents=True
+    )  # as after a kill that came before it was removed
     peer.sweep("d-get", grid, small_logistic(), RING, out=tmp_path, **options)
     assert not (tmp_path / sweeping.UNFINISHED).exists()
 
@@ -279,7 +359,10 @@ def test_another_sweep_does_not_take_what_is_unfinished(tmp_path):
     x0 = np.zeros((6, 5), np.float32)
     places = {
         sweeping._place(
-            tmp_path, {"values": values}, program(own, small_logistic(), RING, x0, x0.dtype), np.arange(len(own))[None]
+            tmp_path,
+            {"values": values},
+            program(own, small_logistic(), RING, x0, x0.dtype),
+            np.arange(len(own))[None],
         )
         for values in ("1", "2")
         for own in (members, members[:1], members[::-1], [m._replace(seed=1) for m in members])
@@ -297,8 +380,12 @@ def test_a_full_disk_loses_no_row(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "_check_about", lambda *_: None)
     monkeypatch.setattr(pace, "SHARE", 1e9)
     monkeypatch.setattr(pace, "LOST", 0.0)
-    with pytest.warns(UserWarning, match=r"sweep.csv: No space left on device; the table is not saved"):
-        table = peer.sweep("dsgd", {"alpha": [0.1, 0.2]}, small_logistic(), RING, steps=300, out=tmp_path)
+    with pytest.warns(
+        UserWarning, match=r"sweep.csv: No space left on device; the table is not saved"
+    ):
+        table = peer.sweep(
+            "dsgd", {"alpha": [0.1, 0.2]}, small_logistic(), RING, steps=300, out=tmp_path
+        )
     assert table["status"].tolist() == ["done", "done"]
     assert table["loss"].notna().all()
 
@@ -313,8 +400,12 @@ def test_folders_of_others_are_not_taken(tmp_path):
 def test_tables_of_several_sweeps_are_no_sweep():
     """Rows of one would be taken for those of another."""
     problem = small_logistic()
-    tables = [peer.sweep(name, {"alpha": [0.5]}, problem, RING, steps=5) for name in ("dsgd", "gt-dsgd")]
-    with pytest.raises(ValueError, match=r"the table has rows of dsgd and gt-dsgd, .* give those of one"):
+    tables = [
+        peer.sweep(name, {"alpha": [0.5]}, problem, RING, steps=5) for name in ("dsgd", "gt-dsgd")
+    ]
+    with pytest.raises(
+        ValueError, match=r"the table has rows of dsgd and gt-dsgd, .* give those of one"
+    ):
         peer.sweeps.best(pd.concat(tables))
     longer = peer.sweep("dsgd", {"alpha": [0.5]}, problem, RING, steps=9)
     with pytest.raises(ValueError, match="different loss for one configuration and seed"):

@@ -23,25 +23,35 @@ GRID = {"alpha": [0.5, 2.0, 1e9], "beta": [0.01, 0.3], "initial_batch": [4]}
 def steep(factor):
     """A quadratic problem whose curvature, and that of its noise, is larger by a factor."""
     rng = np.random.default_rng(0)
-    return peer.problems.quadratic(factor * np.stack([np.eye(3)] * 6), factor * rng.normal(size=(6, 3)), 0.1 * factor)
+    return peer.problems.quadratic(
+        factor * np.stack([np.eye(3)] * 6), factor * rng.normal(size=(6, 3)), 0.1 * factor
+    )
 
 
 def test_a_grid_is_a_sweep_ranked_by_the_worst_of_the_last_fifth_and_a_seed_that_diverges_is_last():
     problem = small_logistic()
     tuned = peer.tune("gt-hsgd[batch=2]", problem, RING, grid=GRID, **SHORT)
-    swept = peer.sweep("gt-hsgd[batch=2]", GRID, problem, RING, steps=20, at=[16, 17, 18, 19], seed=[7, 8])
+    swept = peer.sweep(
+        "gt-hsgd[batch=2]", GRID, problem, RING, steps=20, at=[16, 17, 18, 19], seed=[7, 8]
+    )
     pd.testing.assert_frame_equal(tuned.table[list(swept)], swept, rtol=1e-6)
     for (alpha, beta), rows in tuned.table.groupby(["alpha", "beta"]):
         worst = np.inf
         if alpha < 1e9:
             method = peer.methods.gt_hsgd(alpha=alpha, beta=beta, batch=2, initial_batch=4)
-            tables = [peer.run(method, problem, RING, steps=20, seed=s, record=20).table for s in (7, 8)]
+            tables = [
+                peer.run(method, problem, RING, steps=20, seed=s, record=20).table for s in (7, 8)
+            ]
             worst = np.mean([table.query("step >= 16")["loss"].max() for table in tables])
         assert rows["score"].tolist() == pytest.approx([worst, worst], rel=1e-5)
     first = tuned.table.loc[tuned.table["score"].idxmin()]
     assert (tuned.score, tuned.configurations) == (first["score"], 6)
     assert tuned.best == {"alpha": first["alpha"], "beta": first["beta"], "initial_batch": 4}
-    assert tuned.method == peer.methods.parse(tuned.selector) == peer.methods.gt_hsgd(batch=2, **tuned.best)
+    assert (
+        tuned.method
+        == peer.methods.parse(tuned.selector)
+        == peer.methods.gt_hsgd(batch=2, **tuned.best)
+    )
     again = peer.run(tuned.method, problem, RING, steps=20, seed=1)
     assert tuned.fresh["seed"].tolist() == [0, 1]
     assert again.table["loss"].iloc[-1] == pytest.approx(tuned.fresh["loss"].iloc[1], rel=1e-6)
@@ -52,10 +62,14 @@ def test_a_grid_is_a_sweep_ranked_by_the_worst_of_the_last_fifth_and_a_seed_that
 def test_what_is_about_to_explode_does_not_win():
     """A step leads far away, and the next to the minimum itself: its last loss is the smallest."""
     rng = np.random.default_rng(0)
-    problem = peer.problems.quadratic(np.stack([np.eye(3)] * 6), np.tile(rng.normal(size=3), (6, 1)), 0.0)
+    problem = peer.problems.quadratic(
+        np.stack([np.eye(3)] * 6), np.tile(rng.normal(size=3), (6, 1)), 0.0
+    )
 
     def jumping(late=0):
-        size = peer.schedules.function(lambda t: jnp.where(t == late, 5.0, jnp.where(t == late + 1, 1.0, 0.2)))
+        size = peer.schedules.function(
+            lambda t: jnp.where(t == late, 5.0, jnp.where(t == late + 1, 1.0, 0.2))
+        )
         return peer.methods.dsgd(alpha=size)
 
     options = SHORT | {"grid": {"late": [17, 30]}}
@@ -100,25 +114,43 @@ def test_all_methods_have_the_same_budget(tmp_path):
         configurations = one.table.drop(columns=["seed"])[list(one.best)].drop_duplicates()
         assert len(configurations) == one.configurations == len(one.table) / 2
         assert one.table["epoch"].max() <= 2
-    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"dsgd", "gt-hsgd", "gt-dsgd"}
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {
+        "dsgd",
+        "gt-hsgd",
+        "gt-dsgd",
+    }
     [more] = peer.tune(["gt-hsgd[batch=1,initial_batch=1]"], small_logistic(), RING, **options)
     assert 20 < more.configurations <= 150
 
 
 def test_by_an_accuracy_the_largest_of_the_smallest_wins():
     problem = small_logistic()
-    share = peer.metric(lambda x_mean, x, problem: -float(np.abs(x_mean - 1).max()), name="closeness", rising=True)
+    share = peer.metric(
+        lambda x_mean, x, problem: -float(np.abs(x_mean - 1).max()), name="closeness", rising=True
+    )
     options = SHORT | {"grid": {"alpha": [0.01, 0.3, 3.0]}, "metrics": [share]}
     tuned = peer.tune("dsgd", problem, RING, by="closeness", **options)
     scores = {}
     for alpha in (0.01, 0.3, 3.0):
-        traces = peer.run(peer.methods.dsgd(alpha), problem, RING, steps=20, seed=[7, 8], record=20, metrics=[share])
-        scores[alpha] = np.mean([trace.table.query("step >= 16")["closeness"].min() for trace in traces])
+        traces = peer.run(
+            peer.methods.dsgd(alpha),
+            problem,
+            RING,
+            steps=20,
+            seed=[7, 8],
+            record=20,
+            metrics=[share],
+        )
+        scores[alpha] = np.mean(
+            [trace.table.query("step >= 16")["closeness"].min() for trace in traces]
+        )
     assert tuned.best == {"alpha": max(scores, key=scores.get)}
     assert tuned.score == pytest.approx(max(scores.values()), rel=1e-5)
     assert tuned.table["score"].max() == pytest.approx(tuned.score)
     again = peer.run(tuned.method, problem, RING, steps=20, seed=[0, 1], metrics=[share])
-    assert tuned.fresh["closeness"].tolist() == pytest.approx([one.table["closeness"].iloc[-1] for one in again])
+    assert tuned.fresh["closeness"].tolist() == pytest.approx(
+        [one.table["closeness"].iloc[-1] for one in again]
+    )
     assert "by the largest closeness" in tuned.how
     empty = peer.metric(lambda x_mean, x, problem: float("nan"), name="empty")
     with pytest.raises(ValueError, match="by = 'empty': it is empty or not a number"):
@@ -129,7 +161,10 @@ def test_by_an_accuracy_the_largest_of_the_smallest_wins():
 
 @pytest.mark.parametrize("grid", [None, GRID])
 def test_a_tuning_goes_on_where_it_stopped(tmp_path, monkeypatch, grid):
-    problem, options = small_logistic(), {"epochs": 2, "seed": [7, 8], "fresh": [1], "budget": 2 * 2 * 12, "grid": grid}
+    problem, options = (
+        small_logistic(),
+        {"epochs": 2, "seed": [7, 8], "fresh": [1], "budget": 2 * 2 * 12, "grid": grid},
+    )
     whole = peer.tune("gt-hsgd", problem, RING, **options)
     real, calls = tuning.sweep, []
 
@@ -171,7 +206,9 @@ def test_refusals():
     refused("budget = 5: must be finite; one configuration takes 6 passes", budget=5)
     refused("budget = inf", budget=float("inf"))
     refused("by_hand does not say over which values alpha are tuned: give a grid", by_hand)
-    refused("unknown parameter of by_hand 'alhpa': did you mean 'alpha'", by_hand, grid={"alhpa": [1]})
+    refused(
+        "unknown parameter of by_hand 'alhpa': did you mean 'alpha'", by_hand, grid={"alhpa": [1]}
+    )
     refused("unknown metric 'los': did you mean 'loss'", by="los")
     refused("unknown metric 'accuracy'", by="accuracy")
     refused("give a function such as", 3)
@@ -188,7 +225,10 @@ def test_values_that_are_none_or_whole_or_given_in_units_of_the_problem():
     assert {5, 100, 2000} <= {one["period"] for one in strict}
     found = peer.tune("d-get", small_logistic(), RING, epochs=4, seed=7, fresh=(), budget=4 * 6)
     assert all(type(found.best[name]) is int for name in ("period", "batch", "large_batch"))
-    assert found.selector == f"d-get[{','.join(f'{name}={value:g}' for name, value in found.best.items())}]"
+    assert (
+        found.selector
+        == f"d-get[{','.join(f'{name}={value:g}' for name, value in found.best.items())}]"
+    )
     streamed = peer.tune("d-get[batch=1]", small_streaming(), RING, steps=20, seed=7, fresh=())
     assert streamed.best["period"] >= 1
 
@@ -201,13 +241,17 @@ def test_functions_are_tuned_as_names_are():
         return peer.methods.dsgd(alpha=peer.schedules.function(lambda t: scale + 0 * t))
 
     problem, options = small_logistic(), {"epochs": 1, "seed": 7, "fresh": ()}
-    named, given = (peer.tune(one, problem, RING, **options) for one in ("gt-dsgd", peer.methods.gt_dsgd))
+    named, given = (
+        peer.tune(one, problem, RING, **options) for one in ("gt-dsgd", peer.methods.gt_dsgd)
+    )
     assert (given.selector, given.score) == (named.selector, named.score)
     own = peer.tune(mine, problem, RING, **options)
     assert list(own.best) == ["alpha"]
     assert own.selector == f"mine[alpha={own.best['alpha']:g}]"
     assert own.method == mine(own.best["alpha"])
-    printed = peer.tune(str(peer.methods.parse("gt-dsgd[alpha=0.5]")), problem, RING, grid={}, **options)
+    printed = peer.tune(
+        str(peer.methods.parse("gt-dsgd[alpha=0.5]")), problem, RING, grid={}, **options
+    )
     assert printed.method == peer.methods.parse("gt-dsgd[alpha=0.5]")
     tuned = peer.tune(scheduled, problem, RING, grid={"scale": [0.01, 0.1, 1.0]}, **options)
     assert tuned.table["method"].nunique() == 1, "all have one text"

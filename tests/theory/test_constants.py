@@ -28,16 +28,22 @@ def test_a_quadratics_constants_are_exact():
     x0 = np.arange(5.0)
     found = theory.constants(problem, x0)
     Q, c = problem.data.matrix, problem.data.linear
-    assert found.smoothness == pytest.approx(max(np.abs(np.linalg.eigvalsh(q)).max() for q in Q), rel=1e-12)
+    assert found.smoothness == pytest.approx(
+        max(np.abs(np.linalg.eigvalsh(q)).max() for q in Q), rel=1e-12
+    )
     assert found.variances == pytest.approx([0.09] * 6)
     assert found.uncertainty == 0
-    assert found.gradient == pytest.approx(sum(np.sum((q @ x0 - b) ** 2) for q, b in zip(Q, c, strict=True)), rel=1e-12)
+    assert found.gradient == pytest.approx(
+        sum(np.sum((q @ x0 - b) ** 2) for q, b in zip(Q, c, strict=True)), rel=1e-12
+    )
     mean, b = Q.mean(axis=0), c.mean(axis=0)
     lowest = -0.5 * b @ np.linalg.solve(mean, b)
     assert found.gap == pytest.approx(0.5 * x0 @ mean @ x0 - b @ x0 - lowest, rel=1e-9)
 
 
-@given(seed=st.integers(0, 10**6), scale=st.floats(0.1, 10), strength=st.sampled_from([0.0, 0.1, 1.0]))
+@given(
+    seed=st.integers(0, 10**6), scale=st.floats(0.1, 10), strength=st.sampled_from([0.0, 0.1, 1.0])
+)
 @settings(max_examples=40, deadline=None)
 def test_logistic_regression_is_mean_squared_smooth_with_its_constant(seed, scale, strength):
     """E||g(x) - g(y)||^2 <= L^2 ||x - y||^2 at random pairs, near and far."""
@@ -57,18 +63,24 @@ SMOOTHNESS = {s: theory.smoothness_of(problem) for s, problem in LOGISTIC.items(
 def test_the_constant_of_logistic_regression_is_attained():
     """With one sample at a node and no regulariser, the slope at 0 is L: a smaller constant would be wrong."""
     rows = np.array([[3.0, 4.0], [1.0, 0.0]])
-    problem = peer.problems.logistic(Dataset(rows, np.array([1, -1]), "two").partition(2, indices=[[0], [1]]), 0.0)
+    problem = peer.problems.logistic(
+        Dataset(rows, np.array([1, -1]), "two").partition(2, indices=[[0], [1]]), 0.0
+    )
     L = theory.constants(problem).smoothness
     assert pytest.approx(25 / 4, rel=1e-6) == L
     step = 1e-4 * rows[0]
-    slope = np.linalg.norm(problem.local_grads(step)[0] - problem.local_grads(0 * step)[0]) / np.linalg.norm(step)
+    slope = np.linalg.norm(
+        problem.local_grads(step)[0] - problem.local_grads(0 * step)[0]
+    ) / np.linalg.norm(step)
     assert slope == pytest.approx(L, rel=1e-4)
 
 
 @pytest.mark.parametrize(("regulariser", "curvature"), [("nonconvex", 2), ("l2", 1), ("none", 0)])
 def test_the_regulariser_adds_its_own_smoothness(regulariser, curvature):
     alone = theory.constants(small_logistic(strength=0.0), starts=1).smoothness
-    found = theory.constants(small_logistic(strength=0.5, regulariser=regulariser), starts=1).smoothness
+    found = theory.constants(
+        small_logistic(strength=0.5, regulariser=regulariser), starts=1
+    ).smoothness
     assert found - alone == pytest.approx(0.5 * curvature, rel=1e-9)
 
 
@@ -99,7 +111,9 @@ def test_the_variance_of_a_finite_sum_is_enumerated():
     found = theory.constants(problem, x, variance="start", starts=1)
     for node, value in enumerate(found.variances):
         samples = per_sample(problem, node, x)
-        assert value == pytest.approx(np.mean(np.sum((samples - samples.mean(axis=0)) ** 2, axis=1)), rel=1e-9)
+        assert value == pytest.approx(
+            np.mean(np.sum((samples - samples.mean(axis=0)) ** 2, axis=1)), rel=1e-9
+        )
     assert found.variance == pytest.approx(np.mean(found.variances))
     further = theory.constants(problem, x, variance="start", points=[3 * x], starts=1)
     assert all(a >= b for a, b in zip(further.variances, found.variances, strict=True))
@@ -123,7 +137,10 @@ BOUNDED = {
     "softmax": (2.0, peer.problems.softmax(Dataset(ROWS, PLACES, "three").partition(3), 0.3)),
     "huber": (9.0, peer.problems.robust(rows(NUMBERS), "huber", scale=3.0)),
     "welsch": (9 / math.e, peer.problems.robust(rows(NUMBERS), "welsch", scale=3.0)),
-    "geman-mcclure": (9 * 27 / 256, peer.problems.robust(rows(NUMBERS), "geman-mcclure", scale=3.0)),
+    "geman-mcclure": (
+        9 * 27 / 256,
+        peer.problems.robust(rows(NUMBERS), "geman-mcclure", scale=3.0),
+    ),
 }
 """The square of the steepest slope of a loss, and a problem with it."""
 
@@ -162,9 +179,13 @@ def test_the_variance_everywhere_is_none_that_a_point_exceeds(name, scale):
 def test_the_steepest_slope_is_attained(name):
     """At some prediction, so that a smaller bound would be wrong: the gradient of one row is slope times row."""
     rows = np.array([[3.0], [3.0]])
-    signs, numbers = (Dataset(rows, np.array(labels), "two").partition(2) for labels in ([1, -1], [0.5, 1.5]))
+    signs, numbers = (
+        Dataset(rows, np.array(labels), "two").partition(2) for labels in ([1, -1], [0.5, 1.5])
+    )
     kinds = {"logistic": peer.problems.logistic, "svm": peer.problems.svm}
-    problem = kinds[name](signs, 0.0) if name in kinds else peer.problems.robust(numbers, name, scale=2.0)
+    problem = (
+        kinds[name](signs, 0.0) if name in kinds else peer.problems.robust(numbers, name, scale=2.0)
+    )
     slopes = [problem.local_grads([x])[0, 0] ** 2 for x in np.linspace(-10, 10, 801)]
     assert max(slopes) == pytest.approx(theory.constants(problem, starts=1).variance, rel=1e-3)
 
@@ -191,9 +212,17 @@ def test_the_variance_may_be_given():
 
 def test_heterogeneity_by_hand_and_along_a_run():
     problem, network = small_logistic(), peer.Network(peer.topology.ring(6))
-    zeta = peer.metric(lambda x_mean, x, problem: theory.heterogeneity(problem, x_mean), "heterogeneity")
+    zeta = peer.metric(
+        lambda x_mean, x, problem: theory.heterogeneity(problem, x_mean), "heterogeneity"
+    )
     trace = peer.run(
-        peer.methods.gt_dsgd(alpha=0.5), problem, network, steps=20, record=2, metrics=[zeta], precision=64
+        peer.methods.gt_dsgd(alpha=0.5),
+        problem,
+        network,
+        steps=20,
+        record=2,
+        metrics=[zeta],
+        precision=64,
     )
     for x, seen in (
         (np.zeros(5), trace.table["heterogeneity"].iloc[0]),
@@ -209,9 +238,15 @@ def test_heterogeneity_by_hand_and_along_a_run():
 def test_heterogeneity_has_a_bound_where_it_is_the_same_everywhere_or_slopes_are_bounded():
     stream, far = small_streaming(), 1e3 * np.ones(5)
     assert theory.heterogeneity_bound(stream) == pytest.approx(theory.heterogeneity(stream, far))
-    assert theory.heterogeneity_bound(stream) == pytest.approx(stream.data.planted.var(axis=0).sum())
+    assert theory.heterogeneity_bound(stream) == pytest.approx(
+        stream.data.planted.var(axis=0).sum()
+    )
     alike = peer.problems.quadratic(np.broadcast_to(np.eye(2), (3, 2, 2)), [[0, 0], [3, 0], [0, 3]])
-    assert theory.heterogeneity_bound(alike) == pytest.approx(theory.heterogeneity(alike, [7.0, 1e3])) == 4.0
+    assert (
+        theory.heterogeneity_bound(alike)
+        == pytest.approx(theory.heterogeneity(alike, [7.0, 1e3]))
+        == 4.0
+    )
     assert theory.heterogeneity(small_quadratic(), far) > 1e4  # without limit, as there is no bound
     for problem in (small_quadratic(), peer.problems.linear(rows(NUMBERS)), small_loss()):
         assert theory.heterogeneity_bound(problem) == math.inf
@@ -221,15 +256,22 @@ def test_a_sampled_variance_comes_with_an_interval_that_holds():
     problem = small_logistic()
     exact = theory.constants(problem, np.ones(5), variance="start", starts=1)
     unknown = exact._replace(variances=(), uncertainties=())
-    found = [theory.visiting(unknown, problem, [np.ones(5)], samples=400, seed=k) for k in range(40)]
-    assert found[7] == theory.constants(problem, np.ones(5), variance="start", samples=400, seed=7, starts=1)
+    found = [
+        theory.visiting(unknown, problem, [np.ones(5)], samples=400, seed=k) for k in range(40)
+    ]
+    assert found[7] == theory.constants(
+        problem, np.ones(5), variance="start", samples=400, seed=7, starts=1
+    )
     inside = sum(abs(one.variance - exact.variance) <= one.uncertainty for one in found)
-    assert inside >= 33  # of 40 intervals that hold with 95 %, fewer than 33 do with probability below 1e-3
+    assert (
+        inside >= 33
+    )  # of 40 intervals that hold with 95 %, fewer than 33 do with probability below 1e-3
     # And they are no wider than they need be: 1.96 deviations of the mean over nodes.
     deviation = np.std([one.variance for one in found], ddof=1)
     assert np.mean([one.uncertainty for one in found]) == pytest.approx(1.96 * deviation, rel=0.3)
     wide, narrow = (
-        theory.constants(small_logistic(), variance="start", samples=k, starts=1).uncertainty for k in (400, 40_000)
+        theory.constants(small_logistic(), variance="start", samples=k, starts=1).uncertainty
+        for k in (400, 40_000)
     )
     assert wide / narrow == pytest.approx(10, rel=0.3)
 
@@ -281,12 +323,16 @@ def test_nodes_must_start_together():
 def test_the_parameters_of_a_problem_warn_below_the_corollarys_steps():
     problem, network = small_logistic(), peer.Network(peer.topology.ring(6))
     needed = theory.least_steps(6, network.lam)
-    with pytest.warns(UserWarning, match=rf"Corollary 1 holds for more than {math.floor(needed):,} steps"):
+    with pytest.warns(
+        UserWarning, match=rf"Corollary 1 holds for more than {math.floor(needed):,} steps"
+    ):
         found = theory.gt_hsgd_parameters(problem, network, 1000)
     L = theory.constants(problem, starts=1).smoothness
     assert found == theory.parameters(L, 6, 1000)
     peer.methods.gt_hsgd(**found._asdict())
-    theory.gt_hsgd_parameters(problem, network, int(needed) + 1)  # a warning would be an error in these tests
+    theory.gt_hsgd_parameters(
+        problem, network, int(needed) + 1
+    )  # a warning would be an error in these tests
     with pytest.raises(ValueError, match="the problem has 6 nodes and the network 4"):
         theory.gt_hsgd_parameters(problem, peer.Network(peer.topology.ring(4)), 1000)
 
@@ -318,7 +364,9 @@ def test_several_rounds_a_mix_and_faults_that_do_nothing_are_within_it():
     for options, power in (({"rounds": 3}, 3), ({"faults": [peer.faults.drop(0.0)]}, 1)):
         network = peer.Network(peer.topology.ring(6), **options)
         theory.gt_hsgd_parameters(problem, network, 10**9)
-        assert theory.measured.measure(problem, network, 10, seeds=1).lam == pytest.approx(once**power)
+        assert theory.measured.measure(problem, network, 10, seeds=1).lam == pytest.approx(
+            once**power
+        )
 
 
 def test_a_problem_with_a_non_smooth_term_is_refused():

@@ -25,8 +25,15 @@ def command(*arguments):
 
 def test_the_mean_gap_of_few_records_is_that_of_all_steps():
     problem = peer.problems.streaming(4, 6, noise=1.0, spread=1.0, strength=4.0)
-    network, method = peer.Network(peer.topology.ring(4)), peer.methods.gt_hsgd(alpha=0.01, beta=0.02)
-    every = peer.run(method, problem, network, steps=2000, record=range(2001)).table["stationarity"].mean()
+    network, method = (
+        peer.Network(peer.topology.ring(4)),
+        peer.methods.gt_hsgd(alpha=0.01, beta=0.02),
+    )
+    every = (
+        peer.run(method, problem, network, steps=2000, record=range(2001))
+        .table["stationarity"]
+        .mean()
+    )
     some = peer.run(method, problem, network, steps=2000, record=measured.marks(2000, 100)).table
     assert measured.running_gap(some)[-1] == pytest.approx(every, rel=0.02)
     # Evenly spaced records alone miss how fast the gap falls at first.
@@ -57,7 +64,9 @@ def test_the_bound_stands_beside_the_measured_gap(tmp_path, capsys):
     assert list(table.index) == [*theory.TERMS, "bound", "measured"]
     assert table["bound"] == pytest.approx(table[list(theory.TERMS)].sum())
     assert 0 < table["measured"] < table["bound"]
-    assert f"the bound is {table['bound'] / table['measured']:.3g} times the gap" in " ".join(printed.err.split())
+    assert f"the bound is {table['bound'] / table['measured']:.3g} times the gap" in " ".join(
+        printed.err.split()
+    )
     largest = table[list(theory.TERMS)].idxmax()
     assert f"{largest} is the largest term" in " ".join(printed.err.split())
     all_lengths = pd.read_csv(tmp_path / "bound.csv")
@@ -78,7 +87,12 @@ def test_the_bound_is_that_of_the_theorem_at_the_runs_parameters():
     expected = theory.bound(found.constants, 6, 0.0, 0.1, 500, 3)
     assert found.curve.iloc[-1][list(theory.TERMS)].to_dict() == pytest.approx(expected)
     trace = peer.run(
-        peer.methods.gt_hsgd(alpha, beta, 1, first), problem, network, steps=500, record=range(501), seed=1
+        peer.methods.gt_hsgd(alpha, beta, 1, first),
+        problem,
+        network,
+        steps=500,
+        record=range(501),
+        seed=1,
     )
     assert found.curve["least"].iloc[-1] <= trace.table["stationarity"].mean() * 1.02
     assert found.curve["most"].iloc[-1] >= trace.table["stationarity"].mean() * 0.98
@@ -106,13 +120,26 @@ def test_constants_and_parameters_on_the_command_line(capsys):
     known = theory.constants(problem)
     assert printed["L, mean-squared smoothness"] == pytest.approx(known.smoothness)
     assert printed["F(x_0) - F*"] == pytest.approx(known.gap)
-    long = ("theory", "parameters", *SMALL, "--topology", "complete", "--steps", "5000", "--format", "csv")
+    long = (
+        "theory",
+        "parameters",
+        *SMALL,
+        "--topology",
+        "complete",
+        "--steps",
+        "5000",
+        "--format",
+        "csv",
+    )
     assert command(*long) == 0
     output = capsys.readouterr()
     printed = shown(output.out)
     assert printed["alpha"] == pytest.approx(theory.parameters(known.smoothness, 4, 5000).alpha)
     assert printed["gradients a node, b_0 + 2 (T - 1)"] == 7 + 2 * 4999
-    assert printed["queries a node for epsilon = 0.01"] == theory.complexity(known, 4, 0.0, 0.01).queries
+    assert (
+        printed["queries a node for epsilon = 0.01"]
+        == theory.complexity(known, 4, 0.0, 0.01).queries
+    )
     assert "warning" not in output.err
 
 
@@ -127,7 +154,8 @@ def test_too_few_steps_for_the_corollary_are_said_once(capsys):
 
 @pytest.mark.parametrize("what", ["bound", "parameters"])
 @pytest.mark.parametrize(
-    "outside", ["--fault noise=0.3", "--fault drop=0.3", "--topology random-matching", "--weights push-pull"]
+    "outside",
+    ["--fault noise=0.3", "--fault drop=0.3", "--topology random-matching", "--weights push-pull"],
 )
 def test_commands_refuse_networks_that_the_theory_is_not_for(what, outside, capsys):
     assert command("theory", what, *SMALL, *outside.split()) == 2
@@ -138,18 +166,29 @@ def test_commands_refuse_networks_that_the_theory_is_not_for(what, outside, caps
 
 @pytest.mark.filterwarnings("ignore")
 def test_beyond_theorem_1_there_is_no_steady_state(capsys):
-    assert command("theory", "parameters", *SMALL, "--topology", "ring", "--steps", "50", "--format", "csv") == 0
+    assert (
+        command(
+            "theory", "parameters", *SMALL, "--topology", "ring", "--steps", "50", "--format", "csv"
+        )
+        == 0
+    )
     assert math.isnan(shown(capsys.readouterr().out)["steady-state error"])
 
 
 def test_the_variance_is_a_flag(capsys):
     problem = peer.problems.logistic(peer.datasets.load("synthetic-80x5").partition(4))
-    for flags, number in (([], 1.0), (["start"], theory.constants(problem, variance="start").variance), (["3"], 3.0)):
+    for flags, number in (
+        ([], 1.0),
+        (["start"], theory.constants(problem, variance="start").variance),
+        (["3"], 3.0),
+    ):
         flags = ["--variance", *flags] if flags else []
         for what in ("constants", "parameters --topology complete"):
             assert command("theory", *what.split(), *SMALL, *flags, "--format", "csv") == 0
             printed = capsys.readouterr().out
-            values = [value for name, value in shown(printed).items() if name.startswith("variance")]
+            values = [
+                value for name, value in shown(printed).items() if name.startswith("variance")
+            ]
             assert values[0] == pytest.approx(number)
             assert ("estimated at the start, no bound" in printed) == ("start" in flags)
             assert any(name.startswith("bound: ") for name in shown(printed)) == (
@@ -157,20 +196,40 @@ def test_the_variance_is_a_flag(capsys):
             )
     assert command("theory", "constants", *SMALL, "--variance", "nowhere") == 2
     assert "--variance nowhere" in capsys.readouterr().err
-    assert command("theory", "constants", *SMALL, "--problem", "perceptron", "--variance", "everywhere") == 2
+    assert (
+        command(
+            "theory", "constants", *SMALL, "--problem", "perceptron", "--variance", "everywhere"
+        )
+        == 2
+    )
     assert "--variance everywhere" in capsys.readouterr().err
 
 
 def test_what_is_no_bound_is_not_called_one(capsys, tmp_path):
-    small = ("theory", "bound", *SMALL, "--topology", "complete", "--steps", "50", "--seeds", "1", "--format", "csv")
+    small = (
+        "theory",
+        "bound",
+        *SMALL,
+        "--topology",
+        "complete",
+        "--steps",
+        "50",
+        "--seeds",
+        "1",
+        "--format",
+        "csv",
+    )
     sums = {}
     for variance in ("everywhere", "start"):
         assert command(*small, "--variance", variance, "--out", str(tmp_path)) == 0
         printed = capsys.readouterr()
         lines = {
-            line.rsplit(",", 3)[0].strip('"'): float(line.rsplit(",", 3)[1]) for line in printed.out.splitlines()[1:]
+            line.rsplit(",", 3)[0].strip('"'): float(line.rsplit(",", 3)[1])
+            for line in printed.out.splitlines()[1:]
         }
-        sums[variance] = next(value for name, value in lines.items() if name not in (*theory.TERMS, "measured"))
+        sums[variance] = next(
+            value for name, value in lines.items() if name not in (*theory.TERMS, "measured")
+        )
         assert ("bound" in lines) == (variance == "everywhere")
         assert ("no bound" in printed.out) == ("no bound" in printed.err) == (variance == "start")
     assert sums["everywhere"] > sums["start"]
@@ -178,11 +237,16 @@ def test_what_is_no_bound_is_not_called_one(capsys, tmp_path):
 
 @pytest.mark.parametrize("words", [("theory", "table1"), ("reproduce", "table1")])
 def test_table1_for_given_sizes(words, capsys):
-    assert command(*words, "--nodes", "50", "--lam", "0.9", "--epsilon", "1e-4", "--format", "csv") == 0
+    assert (
+        command(*words, "--nodes", "50", "--lam", "0.9", "--epsilon", "1e-4", "--format", "csv")
+        == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert "\n".join(lines) == theory.table1(50, 0.9, 1e-4).to_csv(index=False).strip()
     assert command(*words, "--exponents", "b=1,h=3", "--format", "csv") == 0
-    assert capsys.readouterr().out == theory.table1(20, 0.75, 1e-3, {"b": 1, "h": 3}).to_csv(index=False)
+    assert capsys.readouterr().out == theory.table1(20, 0.75, 1e-3, {"b": 1, "h": 3}).to_csv(
+        index=False
+    )
     for wrong, named in (
         ("--lam 1.5", "--lam 1.5: must lie in [0, 1)"),
         ("--exponents b=0", "b = 0.0"),
@@ -211,9 +275,21 @@ def test_given_constants_are_used_as_they_are_and_own_ones_visit_the_ends():
 
 
 def test_a_smoothness_that_is_too_small_is_named():
-    problem, network = small_logistic(strength=50.0, regulariser="l2"), peer.Network(peer.topology.complete(6))
-    with pytest.raises(ValueError, match=r"diverged, which Theorem 1 rules out: L = 0\.1 is too small"):
-        measured.measure(problem, network, 500, seeds=1, constants=theory.Constants(0.1, 1.0, 1.0, 1.0), alpha=1.4)
+    problem, network = (
+        small_logistic(strength=50.0, regulariser="l2"),
+        peer.Network(peer.topology.complete(6)),
+    )
+    with pytest.raises(
+        ValueError, match=r"diverged, which Theorem 1 rules out: L = 0\.1 is too small"
+    ):
+        measured.measure(
+            problem,
+            network,
+            500,
+            seeds=1,
+            constants=theory.Constants(0.1, 1.0, 1.0, 1.0),
+            alpha=1.4,
+        )
 
 
 def test_the_measured_curve_is_in_the_figure():

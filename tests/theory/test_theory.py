@@ -28,12 +28,16 @@ def test_the_corollarys_parameters_are_those_of_the_theorem(lam, nodes, smoothne
     assert chosen.initial_batch >= steps ** (1 / 3) / nodes ** (2 / 3) * (1 - 1e-9)
 
 
-@pytest.mark.parametrize(("nodes", "lam"), [(20, 0.0), (20, 0.75), (20, 0.97), (1, 0.0), (200, 0.1)])
+@pytest.mark.parametrize(
+    ("nodes", "lam"), [(20, 0.0), (20, 0.75), (20, 0.97), (1, 0.0), (200, 0.1)]
+)
 def test_the_condition_on_the_number_of_steps_is_needed(nodes, lam):
     """A little below it, the step size is outside the theorem's range: constants are rounded up by at most 2 %."""
     steps = math.floor(theory.least_steps(nodes, lam) * 0.94)
     if steps >= 1:
-        assert theory.parameters(1.0, nodes, steps).alpha > theory.largest_step_size(1.0, nodes, lam)
+        assert theory.parameters(1.0, nodes, steps).alpha > theory.largest_step_size(
+            1.0, nodes, lam
+        )
 
 
 @given(
@@ -85,7 +89,9 @@ def test_six_terms_by_hand():
 
 
 @given(lam=LAMBDAS, nodes=SIZES, share=st.floats(0.01, 0.999), larger=st.floats(0, 1))
-def test_the_proofs_factors_are_the_theorems_up_to_a_weight_and_larger_beyond(lam, nodes, share, larger):
+def test_the_proofs_factors_are_the_theorems_up_to_a_weight_and_larger_beyond(
+    lam, nodes, share, larger
+):
     """Up to beta = (1 - l^2) / (14 l^2), which the theorem's step size keeps the theorem's beta below."""
     alpha, known = share * theory.largest_step_size(1.0, nodes, lam), Constants(1.0, 1.0, 1.0, 1.0)
     least = theory.weight(alpha, 1.0, nodes)
@@ -130,13 +136,19 @@ def test_the_second_of_the_three_limits_can_be_the_smallest():
     # sqrt(n (1 - l)) / (26 l) against (1 - l^2)^2 / (90 l^2) and 0.1443: with one node and l = 0.3.
     limits = [(1 - 0.09) ** 2 / (90 * 0.09), math.sqrt(0.7) / (26 * 0.3), 1 / (4 * math.sqrt(3))]
     assert min(limits) == limits[0]
-    limits = [(1 - 0.0576) ** 2 / (90 * 0.0576), math.sqrt(0.76) / (26 * 0.24), 1 / (4 * math.sqrt(3))]
+    limits = [
+        (1 - 0.0576) ** 2 / (90 * 0.0576),
+        math.sqrt(0.76) / (26 * 0.24),
+        1 / (4 * math.sqrt(3)),
+    ]
     assert min(limits) == limits[1]
     assert theory.largest_step_size(1.0, 1, 0.24) == pytest.approx(limits[1], rel=1e-12)
 
 
 def test_least_steps_by_hand():
-    assert theory.least_steps(20, 0.75) == pytest.approx(1424 * 0.75**6 * 400 / (1 - 0.5625) ** 6, rel=1e-12)
+    assert theory.least_steps(20, 0.75) == pytest.approx(
+        1424 * 0.75**6 * 400 / (1 - 0.5625) ** 6, rel=1e-12
+    )
     assert theory.least_steps(1, 0.25) == pytest.approx(35 / 64 / 0.75**1.5, rel=1e-12)
     assert theory.least_steps(20, 0.0) == pytest.approx(0.75**1.5 * 400, rel=1e-12)
 
@@ -145,7 +157,9 @@ def test_the_corollarys_parameters_by_hand():
     # n = 27, T = 10^6, L = 2: cbrt(T) = 100, n^(2/3) = 9.
     found = theory.parameters(2.0, 27, 10**6)
     assert found == (pytest.approx(9 / 1600), pytest.approx(3 * 3 / (4 * 10**4)), 12)
-    assert theory.parameters(2.0, 20, 10_800).initial_batch == 3  # T = 3^3 20^2: whole, so nothing to round up
+    assert (
+        theory.parameters(2.0, 20, 10_800).initial_batch == 3
+    )  # T = 3^3 20^2: whole, so nothing to round up
     with pytest.raises(ValueError, match="smoothness = 0: must be positive"):
         theory.parameters(0, 2, 10)
 
@@ -154,7 +168,10 @@ def test_the_corollarys_parameters_by_hand():
 def test_the_corollarys_first_batch_is_the_smallest_that_is_large_enough(nodes, first, steps):
     """ceil(T^(1/3) / n^(2/3)), in integers: where T = b^3 n^2 it is b, and b + 1 for the next T."""
     exact = first**3 * nodes**2
-    assert [theory.parameters(1.0, nodes, T).initial_batch for T in (exact, exact + 1)] == [first, first + 1]
+    assert [theory.parameters(1.0, nodes, T).initial_batch for T in (exact, exact + 1)] == [
+        first,
+        first + 1,
+    ]
     found = theory.parameters(1.0, nodes, steps).initial_batch
     assert (found - 1) ** 3 * nodes**2 < steps <= found**3 * nodes**2
 
@@ -164,23 +181,37 @@ def test_the_corollarys_bound_by_hand():
     known, third = Constants(2.0, 3.0, 5.0, 7.0), 0.75**3
     found = theory.corollary(known, 8, 0.5, 10**6)
     assert list(found.values()) == pytest.approx(
-        [(32 * 14 + 36) / 40_000, 64 / 16 * 5 / (third * 8 * 10**6), 240 / 4 * 4 * 3 / (third * 10**8)], rel=1e-12
+        [
+            (32 * 14 + 36) / 40_000,
+            64 / 16 * 5 / (third * 8 * 10**6),
+            240 / 4 * 4 * 3 / (third * 10**8),
+        ],
+        rel=1e-12,
     )
     # Where b_0 need not be rounded its network noise is the theorem's two, 96 + 256 * 9 / 16 = 240, to the last digit.
     steps = 40**3 * 64
     alpha, _, first = theory.parameters(2.0, 8, steps)
-    exact, rounded = theory.bound(known, 8, 0.5, alpha, steps, first), theory.corollary(known, 8, 0.5, steps)
-    assert rounded["network noise"] == pytest.approx(exact["network start noise"] + exact["network noise"], rel=1e-9)
+    exact, rounded = (
+        theory.bound(known, 8, 0.5, alpha, steps, first),
+        theory.corollary(known, 8, 0.5, steps),
+    )
+    assert rounded["network noise"] == pytest.approx(
+        exact["network start noise"] + exact["network noise"], rel=1e-9
+    )
     assert rounded["network start"] == pytest.approx(exact["network start"], rel=1e-9)
     without = exact["optimality"] + exact["noise"] + exact["start noise"]
-    assert rounded["optimality and noise"] - without == pytest.approx((12 - 6 - 16 / 3) * 3 / (8 * steps) ** (2 / 3))
+    assert rounded["optimality and noise"] - without == pytest.approx(
+        (12 - 6 - 16 / 3) * 3 / (8 * steps) ** (2 / 3)
+    )
 
 
 def test_the_corollarys_bound_warns_where_it_does_not_hold():
     """Up to 14,456,701 steps for n = 20 and lambda = 0.75, and not beyond; what only uses its formula is silent."""
     known, least = Constants(2.0, 3.0, 5.0, 7.0), 14_456_701
     assert least < theory.least_steps(20, 0.75) < least + 1
-    with pytest.warns(UserWarning, match=r"^steps = 14,456,701: Corollary 1 holds for more than 14,456,701") as seen:
+    with pytest.warns(
+        UserWarning, match=r"^steps = 14,456,701: Corollary 1 holds for more than 14,456,701"
+    ) as seen:
         theory.corollary(known, 20, 0.75, least)
     assert [warning.filename for warning in seen] == [__file__]
     theory.corollary(known, 20, 0.75, least + 1)  # a warning would be an error in these tests
@@ -208,7 +239,11 @@ def test_the_complexities_by_hand():
     start = 5 / 16 / (0.75**3 * 4 * 0.01)
     noise = 0.5**1.5 * 2 * 3**0.75 / (0.75**2.25 * 0.1**1.5)
     assert noise > start
-    assert theory.complexity(known, 4, 0.5, 0.1) == (pytest.approx(17**1.5 / 0.004), pytest.approx(noise), 4)
+    assert theory.complexity(known, 4, 0.5, 0.1) == (
+        pytest.approx(17**1.5 / 0.004),
+        pytest.approx(noise),
+        4,
+    )
     steep = known._replace(gradient=5000.0)
     assert theory.complexity(steep, 4, 0.5, 0.1).network == pytest.approx(1000 * start)
 
@@ -238,7 +273,9 @@ def test_the_steps_for_an_epsilon_are_where_the_bound_falls_to_it(lam, nodes, ep
 
 def test_table_1_by_hand():
     # n = 4, lambda = 1/2: first where the network is the larger term, then where it is not.
-    large = theory.table1(4, 0.5, 2.0, {"b": 3, "c": 4, "d": 5, "h": 6}).set_index("method")["complexity"]
+    large = theory.table1(4, 0.5, 2.0, {"b": 3, "c": 4, "d": 5, "h": 6}).set_index("method")[
+        "complexity"
+    ]
     assert large.to_dict() == pytest.approx(
         {
             "dsgd": 0.25 * 4 / (0.25 * 4), "d2": 4 * 8 / 4, "gt-dsgd": 0.25 * 4 / (0.125 * 4), "d-pd-sgd": 4 * 16 / 4,
@@ -246,11 +283,19 @@ def test_table_1_by_hand():
         },
         rel=1e-12,
     )  # fmt: skip
-    assert theory.table1(1, 0.5, 0.1).set_index("method")["complexity"]["gt-hsgd"] == pytest.approx(1000)
+    assert theory.table1(1, 0.5, 0.1).set_index("method")["complexity"]["gt-hsgd"] == pytest.approx(
+        1000
+    )
     middle = theory.table1(1, 0.9, 0.5).set_index("method")["complexity"]["gt-hsgd"]
     assert middle == pytest.approx(0.9**4 / (0.001 * 0.25), rel=1e-9)
     small = theory.table1(4, 0.5, 0.01).set_index("method")["complexity"]
-    assert small["dsgd"] == small["d2"] == small["gt-dsgd"] == small["d-pd-sgd"] == pytest.approx(2.5e7)
+    assert (
+        small["dsgd"]
+        == small["d2"]
+        == small["gt-dsgd"]
+        == small["d-pd-sgd"]
+        == pytest.approx(2.5e7)
+    )
 
 
 def test_the_network_terms_vanish_on_a_complete_graph():
@@ -265,7 +310,8 @@ def test_the_network_terms_vanish_on_a_complete_graph():
 def test_below_the_threshold_the_topology_no_longer_matters(lam):
     epsilon = theory.independent_below(20, lam)
     low, high = (
-        theory.table1(20, lam, e).set_index("method")["complexity"]["gt-hsgd"] for e in (epsilon / 20, epsilon * 20)
+        theory.table1(20, lam, e).set_index("method")["complexity"]["gt-hsgd"]
+        for e in (epsilon / 20, epsilon * 20)
     )
     assert low == pytest.approx(1 / (20 * (epsilon / 20) ** 3))
     assert high > 1 / (20 * (epsilon * 20) ** 3)
@@ -283,7 +329,12 @@ def test_table_1_says_what_methods_need():
     assert table.index[table["MSS"]].tolist() == ["d-get", "d-spider-sfo", "gt-hsgd"]
     remarks = table["remarks"]
     assert remarks["dsgd"] == "bounded heterogeneity"
-    assumed = {"d2": "b not explicit, 2", "d-pd-sgd": "c not explicit, 1.5", "d-get": "d not", "d-spider-sfo": "h not"}
+    assumed = {
+        "d2": "b not explicit, 2",
+        "d-pd-sgd": "c not explicit, 1.5",
+        "d-get": "d not",
+        "d-spider-sfo": "h not",
+    }
     assert all(remarks[name].startswith(text) for name, text in assumed.items())
     assert remarks.index[remarks.str.contains("λ_n")].tolist() == ["d2", "d-spider-sfo"]
     assert remarks["gt-dsgd"] == remarks["gt-hsgd"] == ""

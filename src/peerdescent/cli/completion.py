@@ -32,7 +32,10 @@ def topologies(incomplete: str) -> Completions:
     """The topologies, with descriptions."""
     from peerdescent.networks.topology import TOPOLOGIES
 
-    notes = {name: (inspect.getdoc(function) or "").partition("\n")[0] for name, function in TOPOLOGIES.items()}
+    notes = {
+        name: (inspect.getdoc(function) or "").partition("\n")[0]
+        for name, function in TOPOLOGIES.items()
+    }
     return _beginning(incomplete, notes)
 
 
@@ -41,5 +44,7 @@ OPTIONS: dict[str, Callable[[str], Completions]] = {"data": data, "topology": to
 
 
 def _beginning(incomplete: str, notes: Mapping[str, str]) -> Completions:
-    short = {name: textwrap.shorten(note, WIDTH, placeholder=" ...") for name, note in notes.items()}
+    short = {
+        name: textwrap.shorten(note, WIDTH, placeholder=" ...") for name, note in notes.items()
+    }
     return [(name, note) for name, note in short.items() if name.startswith(incomplete)]

@@ -64,7 +64,9 @@ def say(text: str, word: str = "") -> None:
 
 def note(quiet: bool) -> Callable[[str], None]:
     """What prints notes on standard error, unless they are unwanted."""
-    return (lambda text: None) if quiet else lambda text: say(with_flags(text, ["scale", "normalise"]))
+    return (
+        (lambda text: None) if quiet else lambda text: say(with_flags(text, ["scale", "normalise"]))
+    )
 
 
 @contextlib.contextmanager
@@ -96,7 +98,9 @@ class Compiled(Bar):
         super().begin(label, total)
 
 
-def result(form: str, frame: pd.DataFrame, layout: Callable[[pd.DataFrame, int], Table], **head: Any) -> None:
+def result(
+    form: str, frame: pd.DataFrame, layout: Callable[[pd.DataFrame, int], Table], **head: Any
+) -> None:
     """Print a frame as CSV, as JSON (with `head`, an object that also has those facts), or as a table by `layout`."""
     if form == "table":
         console = make()
@@ -128,7 +132,10 @@ def records(form: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _flat(value: Any) -> Any:
     if isinstance(value, dict):  # of values, or of what has a default
-        return ", ".join(f"{name}={one['default'] if isinstance(one, dict) else one}" for name, one in value.items())
+        return ", ".join(
+            f"{name}={one['default'] if isinstance(one, dict) else one}"
+            for name, one in value.items()
+        )
     return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
@@ -136,10 +143,15 @@ def trace(frame: pd.DataFrame, width: int, own: Sequence[Metric] = ()) -> Table:
     """A table of about ten records of a trace."""
     chosen = sorted({round(i * (len(frame) - 1) / ROWS) for i in range(ROWS + 1)})
     rows, gap = frame.iloc[chosen].to_dict("records"), _gap(width)
-    columns = [str(c) for c in frame.columns if c not in {"stationarity", "tracking", *_empty(frame)}]
+    columns = [
+        str(c) for c in frame.columns if c not in {"stationarity", "tracking", *_empty(frame)}
+    ]
     texts = {c: [cell(c, row[c], own) for row in rows] for c in columns}
     for name in DISPENSABLE:
-        if sum(gap + max(map(len, (title(c), *own_texts))) for c, own_texts in texts.items()) - gap > width:
+        if (
+            sum(gap + max(map(len, (title(c), *own_texts))) for c, own_texts in texts.items()) - gap
+            > width
+        ):
             texts.pop(name)
     shown = table(*texts, numbers=[*texts], gap=gap)
     for line in zip(*texts.values(), strict=True):
@@ -148,11 +160,26 @@ def trace(frame: pd.DataFrame, width: int, own: Sequence[Metric] = ()) -> Table:
     return shown
 
 
-def comparison(frame: pd.DataFrame, width: int, own: Sequence[Metric] = (), by: str = "loss") -> Table:
+def comparison(
+    frame: pd.DataFrame, width: int, own: Sequence[Metric] = (), by: str = "loss"
+) -> Table:
     """A table with one row per method; marks are as in `Comparison.to_markdown`."""
     narrow = [c for c, least in WIDE.items() if width < least]
-    left_out = {"selector", "seeds", "step", "tracking", "compile_seconds", "leads", *_empty(frame), *narrow} - {by}
-    columns = [str(c) for c in frame.columns if c not in left_out and not str(c).endswith(("_deviation", "_middle"))]
+    left_out = {
+        "selector",
+        "seeds",
+        "step",
+        "tracking",
+        "compile_seconds",
+        "leads",
+        *_empty(frame),
+        *narrow,
+    } - {by}
+    columns = [
+        str(c)
+        for c in frame.columns
+        if c not in left_out and not str(c).endswith(("_deviation", "_middle"))
+    ]
     shown = table(*columns, numbers=columns[1:-1], gap=_gap(width))
     shown.columns[columns.index(by)].no_wrap = True
     from peerdescent.runs import METRICS, cells
@@ -182,7 +209,9 @@ def _empty(frame: pd.DataFrame) -> list[str]:
 def plain(frame: pd.DataFrame, width: int) -> Table:
     """A table of all columns and rows."""
     columns = [str(c) for c in frame.columns]
-    shown = table(*columns, numbers=[c for c in columns if frame[c].dtype.kind in "if"], gap=_gap(width))
+    shown = table(
+        *columns, numbers=[c for c in columns if frame[c].dtype.kind in "if"], gap=_gap(width)
+    )
     for row in frame.to_dict("records"):
         shown.add_row(*(cell(c, row[c]) for c in columns))
     return shown
@@ -194,7 +223,9 @@ def study(frame: pd.DataFrame, width: int) -> Table:
     short = frame.drop(columns=[c for c in frame.columns if "@" in str(c)])
     for c in losses:
         pairs = zip(frame[c], frame[c.replace("loss", "deviation")], strict=True)
-        short[f"{c.removeprefix('loss@')} epochs"] = [f"{mean:.5f} ± {deviation:.5f}" for mean, deviation in pairs]
+        short[f"{c.removeprefix('loss@')} epochs"] = [
+            f"{mean:.5f} ± {deviation:.5f}" for mean, deviation in pairs
+        ]
     return plain(short.drop(columns="seeds", errors="ignore"), width)
 
 
@@ -204,10 +235,16 @@ def table(*columns: str, numbers: Sequence[str] = (), gap: int = 2) -> Table:
     from rich.table import Table
 
     made = Table(
-        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0), caption_justify="left"
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, gap - 1, 0, 0),
+        caption_justify="left",
     )
     for name in columns:
-        made.add_column(title(name), justify="right" if name in numbers else "left", overflow="fold")
+        made.add_column(
+            title(name), justify="right" if name in numbers else "left", overflow="fold"
+        )
     return made
 
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-Name = Literal["methods", "estimators", "fusions", "compressors", "topologies", "faults", "data", "engines"]
+Name = Literal[
+    "methods", "estimators", "fusions", "compressors", "topologies", "faults", "data", "engines"
+]
 Rows = list[dict[str, Any]]
 
 
@@ -49,7 +51,8 @@ Exit status: 0, 2 bad input.""",
 @with_options("format")
 def list_command(
     section: Annotated[
-        Name | None, typer.Argument(metavar="SECTION", help="All of them by default.", show_default=False)
+        Name | None,
+        typer.Argument(metavar="SECTION", help="All of them by default.", show_default=False),
     ] = None,
     *,
     given: dict[str, Any],
@@ -59,7 +62,10 @@ def list_command(
     if form == "json" and section is None:
         print(json.dumps({name: each.rows() for name, each in SECTIONS.items()}, indent=2))
     elif form != "table":
-        require(section is not None, f"format={form!r} is for one section: name it, as in peerdescent list methods")
+        require(
+            section is not None,
+            f"format={form!r} is for one section: name it, as in peerdescent list methods",
+        )
         assert section is not None
         console.records(form, SECTIONS[section].rows())
     else:
@@ -108,7 +114,9 @@ def _methods_table(rows: Rows) -> RenderableType:
         own.show_header = False
         for row in (row for row in rows if row["purpose"] == purpose):
             values = ", ".join(f"{name}={value}" for name, value in row["parameters"].items())
-            own.add_row(row["method"], f"{row['estimator']}*{row['fusion']}\n{values}", row["source"])
+            own.add_row(
+                row["method"], f"{row['estimator']}*{row['fusion']}\n{values}", row["source"]
+            )
         shown += [Padding(Text(f"For {purpose}", "bold"), (min(index, 1), 0, 0, 0)), own]
     shown += ["", "Any estimator*fusion is a method, as in 'hybrid*exact-diffusion[alpha=0.5]'."]
     return Group(*shown)
@@ -118,8 +126,16 @@ def _parts(kind: str, parts: Mapping[str, Any]) -> Rows:
     rows = []
     for name, part in parts.items():
         declared = methods.parameters.declared(part).items()
-        values = {own: {"default": _plain(about.default), "what": str(about)} for own, about in declared}
-        rows.append({kind: name, "parameters": values, "what": " ".join((inspect.getdoc(part) or "").split())})
+        values = {
+            own: {"default": _plain(about.default), "what": str(about)} for own, about in declared
+        }
+        rows.append(
+            {
+                kind: name,
+                "parameters": values,
+                "what": " ".join((inspect.getdoc(part) or "").split()),
+            }
+        )
     return rows
 
 
@@ -127,7 +143,9 @@ def _parts_table(rows: Rows) -> Table:
     kind = next(iter(rows[0]))
     shown = console.table(kind, "parameters", "what")
     for row in rows:
-        declared = [f"{own}={about['default']}: {about['what']}" for own, about in row["parameters"].items()]
+        declared = [
+            f"{own}={about['default']}: {about['what']}" for own, about in row["parameters"].items()
+        ]
         shown.add_row(row[kind], "\n".join(declared), row["what"])
     return shown
 
@@ -136,7 +154,12 @@ def _compressors() -> Rows:
     from peerdescent import compressors
 
     return [
-        {"compressor": name, "numbers": _numbers(kind), "what": _first(kind), "bytes": _first(kind.size)}
+        {
+            "compressor": name,
+            "numbers": _numbers(kind),
+            "what": _first(kind),
+            "bytes": _first(kind.size),
+        }
         for name, kind in compressors.COMPRESSORS.items()
     ]
 
@@ -152,7 +175,9 @@ def _compressors_table(rows: Rows) -> Table:
 
 def _faults() -> Rows:
     known = networks.faults.FAULTS.items()
-    return [{"fault": name, "numbers": _numbers(kind), "what": _first(kind)} for name, kind in known]
+    return [
+        {"fault": name, "numbers": _numbers(kind), "what": _first(kind)} for name, kind in known
+    ]
 
 
 def _faults_table(rows: Rows) -> Table:
@@ -177,7 +202,9 @@ def _data() -> Rows:
 def _data_table(rows: Rows) -> Table:
     shown = console.table("data", "rows x features", "what", "source")
     for row in rows:
-        shown.add_row(row["data"], f"{row['rows']:,} x {row['features']}", row["what"], row["source"])
+        shown.add_row(
+            row["data"], f"{row['rows']:,} x {row['features']}", row["what"], row["source"]
+        )
     return shown
 
 
@@ -208,11 +235,17 @@ SECTIONS: dict[Name, Section] = {
     "fusions": Section(lambda: _parts("fusion", methods.fusions.FUSIONS), _parts_table),
     "compressors": Section(_compressors, _compressors_table),
     "topologies": Section(
-        lambda: [{"topology": n, "what": _first(f)} for n, f in networks.topology.TOPOLOGIES.items()], _plain_table
+        lambda: [
+            {"topology": n, "what": _first(f)} for n, f in networks.topology.TOPOLOGIES.items()
+        ],
+        _plain_table,
     ),
     "faults": Section(_faults, _faults_table),
     "data": Section(_data, _data_table),
     "engines": Section(
-        lambda: [{"engine": name, "what": entry.description} for name, entry in registry.ENGINES.items()], _plain_table
+        lambda: [
+            {"engine": name, "what": entry.description} for name, entry in registry.ENGINES.items()
+        ],
+        _plain_table,
     ),
 }

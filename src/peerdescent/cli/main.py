@@ -17,7 +17,17 @@ from typing import Annotated, Any
 import typer
 
 import peerdescent
-from peerdescent.cli import console, listing, networks, results, running, signals, studies, theory, tuning
+from peerdescent.cli import (
+    console,
+    listing,
+    networks,
+    results,
+    running,
+    signals,
+    studies,
+    theory,
+    tuning,
+)
 from peerdescent.cli.options import HELD, with_flags
 from peerdescent.errors import PeerLost, unknown
 
@@ -39,7 +49,9 @@ app.add_typer(theory.app, name="theory")
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Show the version.", metavar="")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", metavar="")
+    ] = False,
 ) -> None:
     """Handle `--version`, and show the help without a command."""
     if version:
@@ -64,7 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except OSError as error:
             code = _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except ValueError as error:
-            code = _refuse(with_flags(str(error), ["force"]))  # other options: where a command is called
+            code = _refuse(
+                with_flags(str(error), ["force"])
+            )  # other options: where a command is called
         except (KeyboardInterrupt, typer.Abort):
             code = 130
         except MemoryError:
@@ -91,7 +105,9 @@ def _explained(error: Any) -> str:
     parameter, message = getattr(error, "param", None), error.message.removeprefix("Value error, ")
     value, refused, choices = message.rpartition(" is not one of ")
     if parameter is not None and refused:
-        return str(unknown(parameter.name, ast.literal_eval(value), re.findall(r"'([^']*)'", choices)))
+        return str(
+            unknown(parameter.name, ast.literal_eval(value), re.findall(r"'([^']*)'", choices))
+        )
     asked = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
     if hint := _elsewhere(asked):
         return f"no option --{asked.replace('_', '-')} here: {hint}"
@@ -111,7 +127,11 @@ def _elsewhere(name: str) -> str:
     from peerdescent.methods.estimators import ESTIMATORS
     from peerdescent.methods.fusions import FUSIONS
 
-    if any(name == own.name for part in (*ESTIMATORS.values(), *FUSIONS.values()) for own in fields(part)):
+    if any(
+        name == own.name
+        for part in (*ESTIMATORS.values(), *FUSIONS.values())
+        for own in fields(part)
+    ):
         return f"hyperparameters are given with the method, as in 'gt-hsgd[{name}=...]'"
     return ""
 

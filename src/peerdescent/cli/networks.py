@@ -48,10 +48,15 @@ def network_command(
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.png", help="Draw it, as .png, .pdf or .svg.")
+        Path | None,
+        typer.Option("--out", metavar="FILE.png", help="Draw it, as .png, .pdf or .svg."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is no such figure.", metavar="")] = False,
-    matrix: Annotated[bool, typer.Option("--matrix", help="Print W, as CSV or JSON.", metavar="")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a file that is no such figure.", metavar="")
+    ] = False,
+    matrix: Annotated[
+        bool, typer.Option("--matrix", help="Print W, as CSV or JSON.", metavar="")
+    ] = False,
     *,
     given: dict[str, Any],
 ) -> int:
@@ -60,7 +65,9 @@ def network_command(
     assert options.nodes is not None
     if matrix:
         require_memory(
-            f"{options.nodes:,} x {options.nodes:,} weights as text", 100 * options.nodes**2, "use fewer nodes"
+            f"{options.nodes:,} x {options.nodes:,} weights as text",
+            100 * options.nodes**2,
+            "use fewer nodes",
         )
     network = experiment.network_of(replace(options, topology=topology))
     if out:
@@ -82,10 +89,16 @@ def network_command(
     elif options.format == "table":
         console.make().print(_facts_table(network), "", _permits_table(_permits(network)), sep="\n")
     elif options.format == "json":
-        methods_here = {name: {"runs": not reason, "reason": reason} for name, reason in _permits(network).items()}
+        methods_here = {
+            name: {"runs": not reason, "reason": reason}
+            for name, reason in _permits(network).items()
+        }
         print(json.dumps({**_facts(network), "methods": methods_here}, indent=2))
     else:
-        console.records("csv", [_facts(network) | {name: not reason for name, reason in _permits(network).items()}])
+        console.records(
+            "csv",
+            [_facts(network) | {name: not reason for name, reason in _permits(network).items()}],
+        )
     return 0
 
 
@@ -130,7 +143,11 @@ def _facts_table(network: Network) -> Table:
     rows = {
         "nodes": f"{facts['nodes']:,}",
         "lambda": _rounded(facts["lambda"])
-        + ("" if interval is None else f", estimated: {_rounded(interval[0])} to {_rounded(interval[1])}"),
+        + (
+            ""
+            if interval is None
+            else f", estimated: {_rounded(interval[0])} to {_rounded(interval[1])}"
+        ),
         "spectral gap": _rounded(facts["spectral_gap"]),
         "weights": facts["weights"],
         "degree min / mean / max": f"{facts['degree_min']:g} / {facts['degree_mean']:.4g} / {facts['degree_max']:g}",

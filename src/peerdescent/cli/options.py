@@ -45,17 +45,28 @@ def with_options(*chosen: str) -> Callable[[Command], Command]:
     `chosen` are names of fields and of panels, such as "nodes" or "Data". The command receives the options that the
     user gave as `given`, a dictionary by field name.
     """
-    shown = [f for f in fields(Options) if not chosen or {f.name, f.metadata["panel"]} & set(chosen)]
+    shown = [
+        f for f in fields(Options) if not chosen or {f.name, f.metadata["panel"]} & set(chosen)
+    ]
 
     def decorate(command: Command) -> Command:
-        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "given"]
+        own = [
+            p
+            for p in inspect.signature(command, eval_str=True).parameters.values()
+            if p.name != "given"
+        ]
         known = [f.name for f in shown] + [p.name for p in own]
 
         @functools.wraps(command)
         def wrapper(**values: Any) -> int:
             flags = {f.name: values.pop(f.name) for f in shown}
-            flags = {name: tuple(value) if isinstance(value, list) else value for name, value in flags.items()}
-            given = experiment.located({name: value for name, value in flags.items() if value not in (None, ())})
+            flags = {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in flags.items()
+            }
+            given = experiment.located(
+                {name: value for name, value in flags.items() if value not in (None, ())}
+            )
             try:
                 return command(**values, given=given)
             except KeyboardInterrupt as error:  # typer would end the command without a word
@@ -64,7 +75,9 @@ def with_options(*chosen: str) -> Callable[[Command], Command]:
             except ValueError as error:
                 raise ValueError(with_flags(str(error), known)) from error
             except MemoryError as error:
-                raise ValueError(f"out of memory: fewer rows, nodes or records need less ({error})") from error
+                raise ValueError(
+                    f"out of memory: fewer rows, nodes or records need less ({error})"
+                ) from error
             except (RuntimeError, AssertionError):  # both are what JAX raises without a device
                 _check_device()
                 raise
@@ -81,7 +94,8 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
     many = len(about["choices"]) > 5  # they would make the first column of the help page too wide
     text = f"{about['help']} {', '.join(about['choices'])}." if many else about["help"]
     info = typer.Option(
-        _flag(option.name) + (f"/--no-{option.name}" if kind is bool and option.default is None else ""),
+        _flag(option.name)
+        + (f"/--no-{option.name}" if kind is bool and option.default is None else ""),
         help=text + (f" [dim]\\[default: {about['shown']}][/dim]" if about["shown"] else ""),
         rich_help_panel=about["panel"],
         metavar="<name>"
@@ -96,11 +110,20 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
         min=about["least"],
         max=about["most"],
     )
-    typed: Any = Literal.__getitem__(about["choices"]) if about["choices"] else str if about["parser"] else kind
+    typed: Any = (
+        Literal.__getitem__(about["choices"])
+        if about["choices"]
+        else str
+        if about["parser"]
+        else kind
+    )
     if get_origin(kind) is tuple and not about["parser"]:
         typed = list[str]
     return inspect.Parameter(
-        option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[typed | None, info]
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[typed | None, info],
     )
 
 
@@ -164,4 +187,6 @@ def folder(options: Options) -> Path | None:
     try:
         return HELD.enter_context(files.alone(files.claim(options.out, options.force)))
     except ValueError as error:
-        raise ValueError(str(error).replace("give a new or empty one", "give another folder, or --force")) from error
+        raise ValueError(
+            str(error).replace("give a new or empty one", "give another folder, or --force")
+        ) from error

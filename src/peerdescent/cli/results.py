@@ -39,9 +39,16 @@ peerdescent report runs/figure1 --out figure1.html
 Exit status: 0, 2 bad input.""",
 )
 def report_command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of runs, comparisons, tunings.", show_default=False)],
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.html", help="\\[default: DIR/report.html]")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is no such page.", metavar="")] = False,
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Of runs, comparisons, tunings.", show_default=False),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.html", help="\\[default: DIR/report.html]")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a file that is no such page.", metavar="")
+    ] = False,
 ) -> int:
     """Write one interactive HTML page about everything in a folder; it needs no network."""
     print(report.write(folder, out, force))
@@ -58,16 +65,33 @@ peerdescent plot runs/tuned --heatmap alpha,beta --out tuning.png
 Exit status: 0, 2 bad input.""",
 )
 def plot_command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of runs, or of a tuning.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="A .png, .pdf or .svg.", show_default=False)],
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is no such figure.", metavar="")] = False,
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Of runs, or of a tuning.", show_default=False)
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="FILE", help="A .png, .pdf or .svg.", show_default=False),
+    ],
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a file that is no such figure.", metavar="")
+    ] = False,
     x: Annotated[Across, typer.Option("--x", help="The horizontal axis.")] = "epoch",
     y: Annotated[
-        str, typer.Option("--y", metavar="NAME", help=f"The vertical axis: {', '.join(UP)}, or a metric of your own.")
+        str,
+        typer.Option(
+            "--y",
+            metavar="NAME",
+            help=f"The vertical axis: {', '.join(UP)}, or a metric of your own.",
+        ),
     ] = "loss",
     heatmap: Annotated[
         Pair | None,
-        typer.Option("--heatmap", metavar="NAME,NAME", parser=pair, help="Draw a tuning over two parameters instead."),
+        typer.Option(
+            "--heatmap",
+            metavar="NAME,NAME",
+            parser=pair,
+            help="Draw a tuning over two parameters instead.",
+        ),
     ] = None,
 ) -> int:
     """Draw the runs in a folder, or the heat map of a tuning; runs that differ in seed are one line with a band."""
@@ -77,18 +101,36 @@ def plot_command(
 
     figures.check_replaceable(out, force)
     if heatmap is not None:
-        require((folder / "sweep.csv").is_file(), f"{folder} has no sweep.csv: give the folder of one tuning")
+        require(
+            (folder / "sweep.csv").is_file(),
+            f"{folder} has no sweep.csv: give the folder of one tuning",
+        )
         figure = figures.heatmap(pd.read_csv(folder / "sweep.csv"), *heatmap)
     else:
         groups = findings.grouped(findings.runs(folder))
-        require(bool(groups), f"{folder} has no run folders: give one that `run` or `compare` has written")
-        traces = {group.label: [runs.Trace.load(folder / run.place) for run in group.runs] for group in groups}
+        require(
+            bool(groups),
+            f"{folder} has no run folders: give one that `run` or `compare` has written",
+        )
+        traces = {
+            group.label: [runs.Trace.load(folder / run.place) for run in group.runs]
+            for group in groups
+        }
         known = folder / "optimum.json"
-        require(y != "gap" or known.is_file(), f"{folder} has no optimum.json: a gap needs one, as `reproduce` writes")
-        lacking = [label for label, each in traces.items() if y != "gap" and not all(y in t.table for t in each)]
+        require(
+            y != "gap" or known.is_file(),
+            f"{folder} has no optimum.json: a gap needs one, as `reproduce` writes",
+        )
+        lacking = [
+            label
+            for label, each in traces.items()
+            if y != "gap" and not all(y in t.table for t in each)
+        ]
         if 0 < len(lacking) < len(traces):
             console.say(f"not drawn, since {y} was not recorded: {', '.join(lacking)}", "warning")
             traces = {label: each for label, each in traces.items() if label not in lacking}
-        figure = figures.curves(traces, [(x, y)], json.loads(known.read_text())["value"] if known.is_file() else None)
+        figure = figures.curves(
+            traces, [(x, y)], json.loads(known.read_text())["value"] if known.is_file() else None
+        )
     print(figures.save(figure, out, force))
     return 0

@@ -44,10 +44,14 @@ RESUMABLE = (
 VIEWS = ("trace.csv", "summary.json", "loss.png")
 """What a run folder has besides its checkpoints and its configuration."""
 Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE.toml", help="Options from a file; flags override it.")
+    Path | None,
+    typer.Option("--config", metavar="FILE.toml", help="Options from a file; flags override it."),
 ]
 
-Resume = Annotated[bool, typer.Option("--resume", help="Continue what is in --out, with its own options.", metavar="")]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Continue what is in --out, with its own options.", metavar=""),
+]
 
 app = typer.Typer()
 
@@ -91,10 +95,15 @@ def run_command(
     """Run one method and show its trace."""
     from peerdescent.sweeps.tuning import is_open
 
-    file = _earlier("method", config, method, given) if resume else experiment.read(config, "method")
+    file = (
+        _earlier("method", config, method, given) if resume else experiment.read(config, "method")
+    )
     written = file.pop("method", None)
     selector = method or written
-    require(selector is not None, "no method: name one, as in peerdescent run gt-hsgd (see peerdescent list methods)")
+    require(
+        selector is not None,
+        "no method: name one, as in peerdescent run gt-hsgd (see peerdescent list methods)",
+    )
     assert selector is not None
     options = experiment.settle(file, given)
     clock = experiment.clock(options)
@@ -114,7 +123,10 @@ def run_command(
     _close(trace, options)
     if is_open(selector):
         advice = "give them, or let peerdescent compare or tune choose"
-        _note(options, f"parameters of {selector} that are not given are the defaults, tuned for no problem: {advice}")
+        _note(
+            options,
+            f"parameters of {selector} that are not given are the defaults, tuned for no problem: {advice}",
+        )
     return {"done": 0, "stopped": 0, "diverged": 1, "interrupted": 130}[trace.status]
 
 
@@ -150,10 +162,16 @@ def compare_command(
     given: dict[str, Any],
 ) -> int:
     """Run several methods on one problem and compare where they end."""
-    file = _earlier("methods", config, methods, given) if resume else experiment.read(config, "methods")
+    file = (
+        _earlier("methods", config, methods, given)
+        if resume
+        else experiment.read(config, "methods")
+    )
     written = file.pop("methods", [])
     chosen = [selector.strip() for selector in methods or written]
-    require(len(chosen) >= 1, "compare needs a method or more: name them, as in compare dsgd gt-hsgd")
+    require(
+        len(chosen) >= 1, "compare needs a method or more: name them, as in compare dsgd gt-hsgd"
+    )
     options = experiment.settle(file, given)
     clock = experiment.clock(options)
     from peerdescent.runs.traces import place
@@ -175,7 +193,10 @@ def compare_command(
     if options.out and not resume:
         _clear_comparison(options, list(names), seeds, process)
     again = f"continue with peerdescent compare --resume --out {out}"
-    with _configured(out, resume, options, methods=chosen), _said_if_interrupted(again if out else ""):
+    with (
+        _configured(out, resume, options, methods=chosen),
+        _said_if_interrupted(again if out else ""),
+    ):
         found = comparing.compare(
             chosen,
             problem,
@@ -204,7 +225,9 @@ def compare_command(
             own = replace(options, seed=(trace.identity.seed,))
             home = place(homes[name], trace.identity.seed)
             experiment.write(home / "config.toml", own, method=trace.identity.method)
-    console.result(options.format, found.table, partial(console.comparison, own=metrics, by=options.by))
+    console.result(
+        options.format, found.table, partial(console.comparison, own=metrics, by=options.by)
+    )
     _note(options, found.verdict)
     if out:
         _note(
@@ -216,7 +239,9 @@ def compare_command(
     return 130 if found.is_interrupted else 0
 
 
-def _earlier(key: str, config: Path | None, methods: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def _earlier(
+    key: str, config: Path | None, methods: Any, given: Mapping[str, Any]
+) -> dict[str, Any]:
     """The options of what is to continue. Flags may change only its length and its output."""
     require("out" in given, "--resume needs --out DIR: the folder of the run to continue")
     path = given["out"] / "config.toml"
@@ -227,7 +252,10 @@ def _earlier(key: str, config: Path | None, methods: Any, given: Mapping[str, An
     for name, value in {**given, **({key: methods} if methods else {})}.items():
         same = name in RESUMABLE or value == file.get(name) or (name == "seed" and key == "methods")
         flag = name.replace("_", "-")
-        require(same, f"{flag} is {value} here and was {file.get(name)} in {path}: leave it out, or start another run")
+        require(
+            same,
+            f"{flag} is {value} here and was {file.get(name)} in {path}: leave it out, or start another run",
+        )
     return file
 
 
@@ -322,7 +350,9 @@ def _said_if_interrupted(text: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _configured(place: Path | None, resume: bool, options: Options, **methods: str | list[str]) -> Iterator[None]:
+def _configured(
+    place: Path | None, resume: bool, options: Options, **methods: str | list[str]
+) -> Iterator[None]:
     """Write the configuration of what begins or continues in a folder. If continuing is refused, the former stays."""
     if place is None:
         yield
@@ -334,7 +364,9 @@ def _configured(place: Path | None, resume: bool, options: Options, **methods: s
     try:
         yield
     except Exception:
-        if before is not None and set(place.rglob("step-*")) == reached:  # else some of it is longer now
+        if (
+            before is not None and set(place.rglob("step-*")) == reached
+        ):  # else some of it is longer now
             files.write(path, before)
         raise
 
@@ -355,11 +387,15 @@ def _check_alike(out: Path, key: str) -> None:
         written = tomllib.loads((out / "config.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return
-    other, held = ("methods", "results of several methods") if key == "method" else ("method", "a run")
+    other, held = (
+        ("methods", "results of several methods") if key == "method" else ("method", "a run")
+    )
     require(other not in written, f"{out} holds {held}: give another folder")
 
 
-def _clear_comparison(options: Options, names: Sequence[str], seeds: Sequence[int], process: int) -> None:
+def _clear_comparison(
+    options: Options, names: Sequence[str], seeds: Sequence[int], process: int
+) -> None:
     """Remove the results of an earlier comparison, so that they are not drawn or continued with those of this one.
 
     Every process removes its own checkpoints; one that was started again by torchrun continues instead.
@@ -385,7 +421,9 @@ def _clear_comparison(options: Options, names: Sequence[str], seeds: Sequence[in
                 (own / "config.toml").unlink(missing_ok=True)
                 (own / files.MARK).unlink()
                 for emptied in (*own.glob("checkpoint/rank-*"), own / "checkpoint", own):
-                    with contextlib.suppress(OSError):  # unless there is more in it, which is not ours
+                    with contextlib.suppress(
+                        OSError
+                    ):  # unless there is more in it, which is not ours
                         emptied.rmdir()
         with contextlib.suppress(OSError):
             home.rmdir()
@@ -403,10 +441,13 @@ def _close(trace: Trace, options: Options) -> None:
     from peerdescent.runs.labels import counted
 
     last = trace.table.iloc[-1]
-    where = f"written to {options.out}" if options.out else "nothing was written: add --out DIR for files and a figure"
-    reached = (
-        f"loss {console.cell('loss', last['loss'])} after {counted(trace.steps, 'step')} in {last['seconds']:.2f} s"
+    where = (
+        f"written to {options.out}"
+        if options.out
+        else "nothing was written: add --out DIR for files and a figure"
     )
+    loss, steps = console.cell("loss", last["loss"]), counted(trace.steps, "step")
+    reached = f"loss {loss} after {steps} in {last['seconds']:.2f} s"
     if trace.status == "diverged":
         console.say(f"diverged: {trace.message}; try a smaller step size", "warning")
     elif trace.status == "interrupted" and options.out:

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+STOPPING = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 FRAGILE = ("jax", "jaxlib", "torch", "numpy", "scipy", "pandas", "sklearn", "matplotlib")
 """Packages that may crash where an exception is raised while they are loaded. A signal waits for them."""
 GRACE = 10.0

@@ -75,18 +75,29 @@ def reproduce_command(
     context: typer.Context,
     study: Annotated[Study, typer.Argument(metavar="STUDY", show_default=False)],
     data: Annotated[
-        str, typer.Option("--data", help="A set of the paper's, or any other.", autocompletion=completion.data)
+        str,
+        typer.Option(
+            "--data", help="A set of the paper's, or any other.", autocompletion=completion.data
+        ),
     ] = "a9a",
-    scale: Annotated[Literal["quick", "full", "tiny"], typer.Option("--scale", help="How much to compute.")] = "quick",
+    scale: Annotated[
+        Literal["quick", "full", "tiny"], typer.Option("--scale", help="How much to compute.")
+    ] = "quick",
     tuning: Annotated[
-        float | None, typer.Option("--tuning", help="Epochs of a figure's tuning. \\[default: the scale's]")
+        float | None,
+        typer.Option("--tuning", help="Epochs of a figure's tuning. \\[default: the scale's]"),
     ] = None,
-    spread: Annotated[float, typer.Option("--spread", help="How much nodes differ, for speedup.")] = 0.0,
+    spread: Annotated[
+        float, typer.Option("--spread", help="How much nodes differ, for speedup.")
+    ] = 0.0,
     lam: Lam = 0.75,
     epsilon: Epsilon = 0.001,
     exponents: Exponents = "b=2,c=2,d=2,h=2",
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder. \\[default: runs/NAME-DATA or runs/NAME]")
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", help="Folder. \\[default: runs/NAME-DATA or runs/NAME]"
+        ),
     ] = None,
     *,
     given: dict[str, Any],
@@ -114,7 +125,13 @@ def reproduce_command(
     if study in ("lambda", "all"):
         show(studies.paper.lambdas())
     if study in ("table1", "all"):
-        table1_command(lam=lam, epsilon=epsilon, exponents=exponents, nodes=options.nodes, format=options.format)
+        table1_command(
+            lam=lam,
+            epsilon=epsilon,
+            exponents=exponents,
+            nodes=options.nodes,
+            format=options.format,
+        )
     if study in ("table2", "all"):
         show(studies.paper.table2(options.data_dir))
     measured: dict[str, Callable[..., Any]] = {
@@ -129,7 +146,11 @@ def reproduce_command(
     if study == "all":
         base = out or Path("runs")
         found = _available(options.data_dir)
-        jobs = [(figure, name, base / f"{figure}-{name}") for name in found for figure in ("figure1", "figure2")]
+        jobs = [
+            (figure, name, base / f"{figure}-{name}")
+            for name in found
+            for figure in ("figure1", "figure2")
+        ]
         jobs.append(("heterogeneity", data, base / f"heterogeneity-{data}"))
     elif study in ("figure1", "figure2", "heterogeneity", "faults", "clock", "zoo"):
         jobs = [(study, data, out)]
@@ -145,13 +166,18 @@ def reproduce_command(
     if study in purposes:
         _tell(purposes[study](), options.format, show)
     for name, source, place in jobs:
-        beyond: dict[str, Callable[..., Any]] = {"faults": studies.faults.faults, "clock": studies.faults.latency}
+        beyond: dict[str, Callable[..., Any]] = {
+            "faults": studies.faults.faults,
+            "clock": studies.faults.latency,
+        }
         beyond["zoo"] = studies.comparison.zoo
         study_of = beyond[name] if name in beyond else getattr(studies.paper, name)
         done = study_of(source, out=place, **how)
         parts = done if isinstance(done, dict) else {"": done}
         column = "fault" if name == "faults" else "partition"
-        tables = [one.table.assign(**{column: part}) if part else one.table for part, one in parts.items()]
+        tables = [
+            one.table.assign(**{column: part}) if part else one.table for part, one in parts.items()
+        ]
         show(pd.concat(tables, ignore_index=True))
     return 0
 
@@ -161,7 +187,11 @@ def _tell(parts: dict[str, Any], form: str, show: Callable[[pd.DataFrame], None]
     import pandas as pd
 
     if form != "table":
-        show(pd.concat([one.table.assign(part=part) for part, one in parts.items()], ignore_index=True))
+        show(
+            pd.concat(
+                [one.table.assign(part=part) for part, one in parts.items()], ignore_index=True
+            )
+        )
         return
     for part, one in parts.items():
         hidden = ("method", "seeds", *(name for name in one.table if name.endswith(", ratio")))

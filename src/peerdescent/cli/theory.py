@@ -24,9 +24,14 @@ if TYPE_CHECKING:
 STEPS = 100_000
 """The default of T."""
 Lam = Annotated[float, typer.Option("--lam", help="lambda of Table 1, in \\[0, 1).")]
-Epsilon = Annotated[float, typer.Option("--epsilon", help="The accuracy that complexities are for.")]
+Epsilon = Annotated[
+    float, typer.Option("--epsilon", help="The accuracy that complexities are for.")
+]
 Exponents = Annotated[
-    str, typer.Option("--exponents", metavar="b=<float>,...", help="Of 1 - lambda, where papers do not give them.")
+    str,
+    typer.Option(
+        "--exponents", metavar="b=<float>,...", help="Of 1 - lambda, where papers do not give them."
+    ),
 ]
 
 
@@ -70,7 +75,9 @@ def _experiment(given: dict[str, Any]) -> tuple[Options, Problem, Network]:
 def _facts(rows: dict[str, Any]) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame([(name, float(value)) for name, value in rows.items()], columns=["what", "value"])
+    return pd.DataFrame(
+        [(name, float(value)) for name, value in rows.items()], columns=["what", "value"]
+    )
 
 
 @app.command(
@@ -146,7 +153,9 @@ def parameters_command(
         f"H_net for epsilon = {epsilon:g}": needed.network,
         f"queries a node for epsilon = {epsilon:g}": needed.queries,
         "epsilon where H_opt = H_net": theory.independent_below(network.n, network.lam, known),
-        "its order, without the problem's constants": theory.independent_below(network.n, network.lam),
+        "its order, without the problem's constants": theory.independent_below(
+            network.n, network.lam
+        ),
     }
     console.result(options.format, _facts(rows), console.plain)
     return 0
@@ -166,14 +175,19 @@ Exit status: 0, 2 bad input, 130 interrupted by Ctrl-C.""",
 @with_options("Data", "Problem", "Network", "steps", "seed", "precision", "Output")
 def bound_command(
     alpha: Annotated[
-        float | None, typer.Option("--alpha", help="Step size. \\[default: Corollary 1's, if allowed]")
+        float | None,
+        typer.Option("--alpha", help="Step size. \\[default: Corollary 1's, if allowed]"),
     ] = None,
     initial_batch: Annotated[
-        int | None, typer.Option("--initial-batch", metavar="<int>", min=1, help="b_0. \\[default: Corollary 1's]")
+        int | None,
+        typer.Option(
+            "--initial-batch", metavar="<int>", min=1, help="b_0. \\[default: Corollary 1's]"
+        ),
     ] = None,
     variance: Variance = None,
     seeds: Annotated[
-        int, typer.Option("--seeds", metavar="<int>", min=1, help="Runs that the gap is averaged over.")
+        int,
+        typer.Option("--seeds", metavar="<int>", min=1, help="Runs that the gap is averaged over."),
     ] = 5,
     *,
     given: dict[str, Any],
@@ -208,7 +222,10 @@ def bound_command(
                 figures.save(figure, out / f"bound{suffix}", force=True)
     console.result(options.format, found.table, console.plain)
     if not options.quiet:
-        used, largest = found.parameters, found.curve.iloc[-1][list(theory.TERMS)].astype(float).idxmax()
+        used, largest = (
+            found.parameters,
+            found.curve.iloc[-1][list(theory.TERMS)].astype(float).idxmax(),
+        )
         console.say(
             f"alpha {used.alpha:.3g}, beta {used.beta:.3g}, b_0 {used.initial_batch}, T {options.steps:,}, "
             f"lambda {found.lam:.3g}, variance {found.constants.variance:.3g} {known.basis}: {largest} is the largest "
@@ -239,8 +256,14 @@ def table1_command(
     options = experiment.settle({}, given)
     assert options.nodes is not None
     try:
-        powers = {name: float(value) for name, value in (each.split("=") for each in exponents.split(","))}
+        powers = {
+            name: float(value) for name, value in (each.split("=") for each in exponents.split(","))
+        }
     except ValueError:
-        raise ValueError(f"exponents = {exponents!r}: give numbers by name, as in b=2,c=2,d=2,h=2") from None
-    console.result(options.format, theory.table1(options.nodes, lam, epsilon, powers), console.plain)
+        raise ValueError(
+            f"exponents = {exponents!r}: give numbers by name, as in b=2,c=2,d=2,h=2"
+        ) from None
+    console.result(
+        options.format, theory.table1(options.nodes, lam, epsilon, powers), console.plain
+    )
     return 0

@@ -32,10 +32,19 @@ class Grid:
         if not self.values:
             return self.text
         declared = library.parse(selector).declared
-        common = {name: values for name, values in self.values.items() if name.partition(".")[0] in declared}
+        common = {
+            name: values
+            for name, values in self.values.items()
+            if name.partition(".")[0] in declared
+        }
         own = {**common, **self.values.get(selector.partition("[")[0], {})}
-        require(bool(own), f"{self.text} has nothing for {selector}: give it values, or a table of that name")
-        return {name: [values] if isinstance(values, str) else values for name, values in own.items()}
+        require(
+            bool(own),
+            f"{self.text} has nothing for {selector}: give it values, or a table of that name",
+        )
+        return {
+            name: [values] if isinstance(values, str) else values for name, values in own.items()
+        }
 
     def check(self, selectors: Sequence[str]) -> None:
         """Refuse a parameter that no method has."""
@@ -58,8 +67,14 @@ def _values(file: str) -> dict[str, Any]:
     tables = [own for own in found.values() if isinstance(own, dict)]
     common = {name: values for name, values in found.items() if not isinstance(values, dict)}
     for name, values in [pair for own in (common, *tables) for pair in own.items()]:
-        good = all(isinstance(each, int | float | str) for each in (values if isinstance(values, list) else [values]))
-        require(good, f"{name} = {str(values)[:60]} in {file}: give numbers or texts, as in {name} = [0.1, 1]")
+        good = all(
+            isinstance(each, int | float | str)
+            for each in (values if isinstance(values, list) else [values])
+        )
+        require(
+            good,
+            f"{name} = {str(values)[:60]} in {file}: give numbers or texts, as in {name} = [0.1, 1]",
+        )
     return found
 
 
@@ -79,7 +94,9 @@ were not searched. With --out: the tables of all configurations; the same comman
 
 Exit status: 0, 2 bad input, 130 interrupted by Ctrl-C (what is finished is saved).""",
 )
-@with_options("Data", "Problem", "Network", "epochs", "seed", "budget", "by", "test", "precision", "Output")
+@with_options(
+    "Data", "Problem", "Network", "epochs", "seed", "budget", "by", "test", "precision", "Output"
+)
 def tune_command(
     methods: Annotated[
         list[str],
@@ -92,7 +109,12 @@ def tune_command(
     ],
     grid: Annotated[
         Grid | None,
-        typer.Option("--grid", metavar="paper|FILE.toml", parser=Grid, help="The values to try, in place of a search."),
+        typer.Option(
+            "--grid",
+            metavar="paper|FILE.toml",
+            parser=Grid,
+            help="The values to try, in place of a search.",
+        ),
     ] = None,
     fresh: Annotated[
         str, typer.Option("--fresh", help="The seeds that the winner is run with; none for none.")
@@ -108,7 +130,10 @@ def tune_command(
 
     options = experiment.settle({}, given)
     everyone = "all" in methods
-    require(not everyone or len(methods) == 1, "all stands for every named method: give no other beside it")
+    require(
+        not everyone or len(methods) == 1,
+        "all stands for every named method: give no other beside it",
+    )
     selectors = list(library.METHODS) if everyone else methods
     if grid is not None:
         grid.check(selectors)
@@ -116,7 +141,9 @@ def tune_command(
     out = folder(options)
     with console.waiting(f"loading {options.data}", options.quiet):
         partition = experiment.partition_of(options)
-        problem, network = experiment.build(options, note=console.note(options.quiet), partition=partition)
+        problem, network = experiment.build(
+            options, note=console.note(options.quiet), partition=partition
+        )
         metrics = experiment.metrics_of(options, problem, partition.dataset)
     options = replace(options, nodes=network.n)  # with groups, it follows from the data
     rows: list[dict[str, Any]] = []
@@ -136,7 +163,9 @@ def tune_command(
                 fresh=others,
                 metrics=metrics,
                 precision=options.precision,
-                progress=Share(bar, k / len(selectors), (k + 1) / len(selectors), f"tuning {selector}"),
+                progress=Share(
+                    bar, k / len(selectors), (k + 1) / len(selectors), f"tuning {selector}"
+                ),
                 out=out and out / (selector if everyone or len(selectors) > 1 else ""),
             )
         except ValueError as error:
@@ -163,5 +192,7 @@ def tune_command(
         experiment.write(out / "config.toml", options, methods=[str(row["method"]) for row in rows])
     console.result(options.format, pd.DataFrame(rows), console.plain)
     if not options.quiet:
-        console.say(f"written to {out}" if out else "nothing was written: add --out DIR for the tables")
+        console.say(
+            f"written to {out}" if out else "nothing was written: add --out DIR for the tables"
+        )
     return 0

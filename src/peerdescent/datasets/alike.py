@@ -19,7 +19,9 @@ def arranged(table: Table, like: Dataset, name: str) -> Table:
     table = _counted(table, like, name)
     features, wanted = table.features, like.columns
     if not (table.columns and wanted):
-        if hasattr(features, "tocsr") and features.shape[1] < like.dimension:  # a file does not show empty columns
+        if (
+            hasattr(features, "tocsr") and features.shape[1] < like.dimension
+        ):  # a file does not show empty columns
             features.resize((features.shape[0], like.dimension))
         width = features.shape[1]
         require(
@@ -28,13 +30,19 @@ def arranged(table: Table, like: Dataset, name: str) -> Table:
         )
         return table._replace(columns=wanted)
     unknown = [column for column in table.columns if column not in wanted]
-    require(not unknown, f"{name} has {some(unknown)}, which {like.name} has not: leave out that column, or those rows")
+    require(
+        not unknown,
+        f"{name} has {some(unknown)}, which {like.name} has not: leave out that column, or those rows",
+    )
     missing = [
         column
         for column in wanted
-        if column not in table.columns and not any(column.startswith(f"{text}=") for text in table.encoded)
+        if column not in table.columns
+        and not any(column.startswith(f"{text}=") for text in table.encoded)
     ]
-    require(not missing, f"{name} has no {some(missing)}, which {like.name} has: give the same columns")
+    require(
+        not missing, f"{name} has no {some(missing)}, which {like.name} has: give the same columns"
+    )
     found = np.zeros((features.shape[0], len(wanted)), features.dtype)
     found[:, [wanted.index(column) for column in table.columns]] = features
     return table._replace(features=found, columns=wanted)
@@ -75,4 +83,6 @@ def relabelled(raw: Raw, like: Dataset, name: str) -> Labels:
         not unknown,
         f"{name} has labels {some(unknown)}, which {like.name} has not: its classes are {some(list(known))}",
     )
-    return Labels(np.array([known[value] for value in values], like.labels.dtype)[places], like.classes)
+    return Labels(
+        np.array([known[value] for value in values], like.labels.dtype)[places], like.classes
+    )

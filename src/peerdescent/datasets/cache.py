@@ -36,7 +36,9 @@ def fingerprint(*files: Path) -> str:
     A copy with an old time of modification, as by `cp -p`, still has a new time of change.
     """
     stats = [(file.resolve(), file.stat()) for file in files]
-    return repr([(str(path), at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino) for path, at in stats])
+    return repr(
+        [(str(path), at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino) for path, at in stats]
+    )
 
 
 def cached(name: str, key: str, parse: Callable[[], Table]) -> Table:
@@ -52,11 +54,16 @@ def cached(name: str, key: str, parse: Callable[[], Table]) -> Table:
 
 
 def _read(file: Path) -> Table:
-    with file.open("rb") as stream, np.load(stream) as parts:  # given a path, np.load would leave a damaged file open
+    with (
+        file.open("rb") as stream,
+        np.load(stream) as parts,
+    ):  # given a path, np.load would leave a damaged file open
         if "features" in parts:
             features = parts["features"]
         else:
-            features = csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=parts["shape"])
+            features = csr_array(
+                (parts["data"], parts["indices"], parts["indptr"]), shape=parts["shape"]
+            )
         columns, encoded = (tuple(parts[name].tolist()) for name in ("columns", "encoded"))
         first = int(parts["first"]) if "first" in parts else None
         return Table(features, parts["labels"], columns, encoded, parts.get("groups"), first=first)

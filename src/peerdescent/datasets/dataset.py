@@ -36,7 +36,11 @@ def stored_values(features: Features) -> NDArray[Any]:
 
 def _arrays(features: Features) -> tuple[NDArray[Any], ...]:
     """The arrays that features consist of."""
-    return (features,) if isinstance(features, np.ndarray) else (features.data, features.indices, features.indptr)
+    return (
+        (features,)
+        if isinstance(features, np.ndarray)
+        else (features.data, features.indices, features.indptr)
+    )
 
 
 def summed(features: csr_array) -> csr_array:
@@ -48,7 +52,11 @@ def summed(features: csr_array) -> csr_array:
 
 
 def rounded(
-    features: Any, source: str, columns: Sequence[str] = (), remedy: str = "load it with scale=True", level: int = 3
+    features: Any,
+    source: str,
+    columns: Sequence[str] = (),
+    remedy: str = "load it with scale=True",
+    level: int = 3,
 ) -> Features:
     """Features in float32; a warning names columns of which it leaves little, since they vary little around a number.
 
@@ -64,13 +72,20 @@ def rounded(
         features = features.sorted_indices()
         stored, counts = np.unique(features.indices, return_counts=True)
         places = stored[counts == features.shape[0]]
-        dense = features.data[np.isin(features.indices, places)].reshape(features.shape[0], len(places))
+        dense = features.data[np.isin(features.indices, places)].reshape(
+            features.shape[0], len(places)
+        )
     low, high = (np.asarray(ends.reduce(dense, axis=0), float) for ends in (np.fmin, np.fmax))
     with np.errstate(all="ignore"):
         span, largest = high - low, np.maximum(abs(low), abs(high))
-        varies = np.flatnonzero((span > NOISE * largest) & (LOST * span < np.spacing(largest.astype(np.float32))))
+        varies = np.flatnonzero(
+            (span > NOISE * largest) & (LOST * span < np.spacing(largest.astype(np.float32)))
+        )
     for k in varies.tolist():
-        if np.nanmax(abs(dense[:, k] - dense[:, k].astype(np.float32).astype(float))) > LOST * span[k]:
+        if (
+            np.nanmax(abs(dense[:, k] - dense[:, k].astype(np.float32).astype(float)))
+            > LOST * span[k]
+        ):
             what = columns[places[k]] if columns else f"column {places[k]}"
             warnings.warn(
                 f"{source}: float32 cannot tell values of {what} apart, which are {low[k]:.12g} to {high[k]:.12g}: "
@@ -157,10 +172,15 @@ class Dataset:
         if hasattr(self.features, "tocsr"):
             features = rounded(summed(csr_array(self.features)), self.name, self.columns, remedy, 4)
         else:
-            features = np.ascontiguousarray(rounded(np.asarray(self.features), self.name, self.columns, remedy, 4))
+            features = np.ascontiguousarray(
+                rounded(np.asarray(self.features), self.name, self.columns, remedy, 4)
+            )
         labels = np.asarray(self.labels)
         require(
-            features.ndim == 2 and labels.ndim == 1 and len(labels) == features.shape[0] and min(features.shape) > 0,
+            features.ndim == 2
+            and labels.ndim == 1
+            and len(labels) == features.shape[0]
+            and min(features.shape) > 0,
             f"{self.name}: features of shape {features.shape} and labels of shape {labels.shape} do not fit: "
             "give (N, p) and (N,), with N and p at least 1",
         )
@@ -170,12 +190,21 @@ class Dataset:
             "peerdescent.datasets.load((features, labels)) maps any values",
         )
         finite = np.isfinite(stored_values(features)).all() and np.isfinite(labels).all()
-        require(bool(finite), f"{self.name} holds infinite or missing values: replace them, or leave those rows out")
+        require(
+            bool(finite),
+            f"{self.name} holds infinite or missing values: replace them, or leave those rows out",
+        )
         for column, values in self.groups.items():
             free = column == "groups" or column not in PARTITIONS
-            require(free, f"{self.name}: a column of groups cannot be called {column!r}, a partition: rename it")
+            require(
+                free,
+                f"{self.name}: a column of groups cannot be called {column!r}, a partition: rename it",
+            )
             fits = np.shape(values) == labels.shape
-            require(fits, f"{column} of shape {np.shape(values)} for {len(labels)} rows: give one for each row")
+            require(
+                fits,
+                f"{column} of shape {np.shape(values)} for {len(labels)} rows: give one for each row",
+            )
         labels, classes = _sorted_out(labels, self.classes, self.name)
         of, given = self.told_of, (self.features, self.labels)
         if of is not None and any(one is not other for one, other in zip(of, given, strict=True)):
@@ -195,8 +224,13 @@ class Dataset:
 
     def __getitem__(self, rows: slice | ArrayLike) -> Dataset:
         """Some of the rows: a slice, row numbers or a mask, as in `data[:1500]`."""
-        kept = np.arange(len(self))[rows if isinstance(rows, slice) else positions(rows, self.index, len(self))]
-        require(kept.ndim == 1, "one row is no data set: give a slice or row numbers, as in data[:100] or data[[3]]")
+        kept = np.arange(len(self))[
+            rows if isinstance(rows, slice) else positions(rows, self.index, len(self))
+        ]
+        require(
+            kept.ndim == 1,
+            "one row is no data set: give a slice or row numbers, as in data[:100] or data[[3]]",
+        )
         return replace(
             self,
             features=self.features[kept],
@@ -227,10 +261,18 @@ class Dataset:
 
     def _repr_html_(self) -> str:
         kind, _, values = self._described().partition(" ")
-        about = {"rows": f"{len(self):,}", "features": f"{self.dimension:,}", "nonzero": f"{self._density:.1%}"}
-        source = {"checksum" if name == "data" else name: value for name, value in self.about.items()}
+        about = {
+            "rows": f"{len(self):,}",
+            "features": f"{self.dimension:,}",
+            "nonzero": f"{self._density:.1%}",
+        }
+        source = {
+            "checksum" if name == "data" else name: value for name, value in self.about.items()
+        }
         notes = "; ".join(self.notes)
-        return card(f"Dataset: {self.name}", facts({**about, kind: values, **source, "notes": notes}))
+        return card(
+            f"Dataset: {self.name}", facts({**about, kind: values, **source, "notes": notes})
+        )
 
     @property
     def _density(self) -> float:
@@ -244,7 +286,9 @@ class Dataset:
             return f"targets {self.labels.min():g} to {self.labels.max():g}"
         if len(classes) > SHOWN:
             return f"labels of {len(classes):,} classes"
-        shares = [f"{name}: {np.mean(self.labels == code):.1%}" for code, name in self.label_names.items()]
+        shares = [
+            f"{name}: {np.mean(self.labels == code):.1%}" for code, name in self.label_names.items()
+        ]
         return f"labels {', '.join(shares)}"
 
     @property
@@ -333,7 +377,10 @@ def _sorted_out(
     if classes is None and signs and (real or labels.min() < 0):
         classes, real = (-1, 1), True
     if real:
-        require(not classes or (signs and len(classes) == 2), f"{name}: binary labels are -1 and +1, of two classes")
+        require(
+            not classes or (signs and len(classes) == 2),
+            f"{name}: binary labels are -1 and +1, of two classes",
+        )
         remedy = "subtract a constant from them"
         return rounded(labels[:, None], name, ("its targets",), remedy, 5)[:, 0], classes or ()
     low, high = int(labels.min()), int(labels.max())

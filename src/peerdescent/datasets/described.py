@@ -38,5 +38,7 @@ def difference(given: Described, known: Described) -> str:
     if here.normalised != there.normalised:
         return f"{'' if here.normalised else 'no '}norm of 1, unlike those of {known.name}"
     mine, theirs = here.ranges, there.ranges
-    same = mine is theirs if mine is None or theirs is None else all(map(np.array_equal, mine, theirs))
+    same = (
+        mine is theirs if mine is None or theirs is None else all(map(np.array_equal, mine, theirs))
+    )
     return "" if same else f"columns that were scaled otherwise than those of {known.name}"

@@ -45,7 +45,11 @@ class TableOptions:
     def given(self) -> dict[str, Any]:
         """Those that are given, by name, as they were given."""
         index = self.index[0] if len(self.index) == 1 else list(self.index) or None
-        return {name: value for name, value in (asdict(self) | {"index": index}).items() if value is not None}
+        return {
+            name: value
+            for name, value in (asdict(self) | {"index": index}).items()
+            if value is not None
+        }
 
 
 def uncompressed_suffix(path: Path) -> str:
@@ -63,7 +67,9 @@ def read_file(path: Path, options: TableOptions) -> Table:
     if suffix == ".csv":
         return read_csv(path, options)
     for name, value in options.given.items():
-        raise ValueError(f"{name}={value!r} is about columns, and {path.name} is not a .csv file: leave it out")
+        raise ValueError(
+            f"{name}={value!r} is about columns, and {path.name} is not a .csv file: leave it out"
+        )
     return read_npz(path) if suffix == ".npz" else read_libsvm([path])
 
 
@@ -83,7 +89,8 @@ def read_libsvm(paths: Sequence[Path], features: int | None = None) -> Table:
     taken to be counted from 1, unless there is a feature 0.
     """
     with _reading(
-        " and ".join(map(str, paths)), "LIBSVM text (label index:value ...); other formats need the suffix .csv or .npz"
+        " and ".join(map(str, paths)),
+        "LIBSVM text (label index:value ...); other formats need the suffix .csv or .npz",
     ):
         for path in paths:
             _require_fits(path, b":\n")
@@ -117,7 +124,9 @@ def read_csv(path: Path, options: TableOptions = TableOptions()) -> Table:  # no
             "columns or numbers; say which by header=",
         )
     written = first.iloc[0].dropna().astype(str).str.strip().tolist() if header else []
-    twice = next((name for name in written if written.count(name) > 1), None)  # pandas has renamed the second
+    twice = next(
+        (name for name in written if written.count(name) > 1), None
+    )  # pandas has renamed the second
     require(twice is None, f"{path.name} has several columns called {twice!r}: rename all but one")
     require(
         len(frame) > 0 and frame.shape[1] > 1,
@@ -127,12 +136,19 @@ def read_csv(path: Path, options: TableOptions = TableOptions()) -> Table:  # no
     found = tables.roles(frame, asdict(asked), path.name, numbered=True)
     for place, name in enumerate(frame.columns):
         require(
-            not header or name in found["index"] or name in found.values() or bool(first.iloc[0].notna().iloc[place]),
+            not header
+            or name in found["index"]
+            or name in found.values()
+            or bool(first.iloc[0].notna().iloc[place]),
             f"{'the first column' if place == 0 else f'column {place}'} of {path.name} has no name, so it is an index: "
             f"leave it out by index={place}, or if it is a feature, name it",
         )
     for role in found.keys() & {"target", "groups"}:
-        _keep_texts(frame, found[role], partial(pd.read_csv, path, header=0 if header else None, sep=separator))
+        _keep_texts(
+            frame,
+            found[role],
+            partial(pd.read_csv, path, header=0 if header else None, sep=separator),
+        )
     made = tables.table(frame, path.name, texts=target is not None, **found)
     return made if header or made.encoded else made._replace(columns=())
 
@@ -141,10 +157,16 @@ def read_npz(path: Path) -> Table:
     """Read a NumPy archive with the arrays `features` (N, p) and `labels` (N,)."""
     with _reading(path, "a NumPy archive"), zipfile.ZipFile(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
-        require({"features", "labels"} <= set(names), f"it holds {tables.some(names)}: save features and labels")
+        require(
+            {"features", "labels"} <= set(names),
+            f"it holds {tables.some(names)}: save features and labels",
+        )
         members = [archive.getinfo(f"{name}.npy") for name in ("features", "labels")]
         rows = [_claim(archive, member)[:1] for member in members]
-        require(rows[0] == rows[1], f"it holds {rows[0]} rows of features and {rows[1]} labels; give one label per row")
+        require(
+            rows[0] == rows[1],
+            f"it holds {rows[0]} rows of features and {rows[1]} labels; give one label per row",
+        )
         features, labels = (_array(archive, member) for member in members)
     require(
         features.dtype.kind in "biuf" and features.ndim == 2 and labels.shape == features.shape[:1],
@@ -160,7 +182,9 @@ def read_idx(paths: Sequence[Path]) -> Table:
     with _reading(" and ".join(map(str, paths)), "images and labels"):
         images, labels = np.concatenate(arrays[0::2]), np.concatenate(arrays[1::2])
         good = labels.shape == images.shape[:1]
-        require(good, f"there are labels of shape {labels.shape} for images of shape {images.shape}")
+        require(
+            good, f"there are labels of shape {labels.shape} for images of shape {images.shape}"
+        )
         return Table(images.reshape(len(images), math.prod(images.shape[1:])), labels)
 
 
@@ -170,7 +194,9 @@ def read_openml(data_id: int, name: str) -> Table:
     Text categories become codes 1, 2, ... in the order OpenML lists them; missing values stay missing (NaN).
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scikit-learn warns of each failed attempt; the error says it once
+        warnings.simplefilter(
+            "ignore"
+        )  # scikit-learn warns of each failed attempt; the error says it once
         try:
             bunch = fetch_openml(data_id=data_id, cache=False, n_retries=1)
         except (ValueError, http.client.HTTPException) as error:
@@ -183,16 +209,24 @@ def read_openml(data_id: int, name: str) -> Table:
 
 def _texts(target: Any) -> Any:
     """Categories as texts, since those of OpenML are in no order."""
-    return target.astype(object) if isinstance(getattr(target, "dtype", None), pd.CategoricalDtype) else target
+    return (
+        target.astype(object)
+        if isinstance(getattr(target, "dtype", None), pd.CategoricalDtype)
+        else target
+    )
 
 
 def _numbers(column: pd.Series[Any]) -> NDArray[np.float32]:
     if not pd.api.types.is_numeric_dtype(column):
         categories = column.astype("category").cat
         codes = np.arange(1, len(categories.categories) + 1, dtype=np.float32)
-        values = pd.to_numeric(pd.Series(categories.categories), errors="coerce").to_numpy(np.float32)
+        values = pd.to_numeric(pd.Series(categories.categories), errors="coerce").to_numpy(
+            np.float32
+        )
         values = codes if np.isnan(values).any() else values
-        return np.append(values, np.float32(np.nan))[categories.codes.to_numpy()]  # missing: code -1, the last one
+        return np.append(values, np.float32(np.nan))[
+            categories.codes.to_numpy()
+        ]  # missing: code -1, the last one
     return column.to_numpy(np.float32, na_value=np.nan)
 
 
@@ -208,9 +242,12 @@ def _first_lines(path: Path) -> tuple[pd.DataFrame, str]:
             found = lines(separator)
             if found.shape[1] > 1:
                 several[separator] = found
-    unsure = all(separator in several and several[separator].notna().all(axis=None) for separator in ",;")
+    unsure = all(
+        separator in several and several[separator].notna().all(axis=None) for separator in ",;"
+    )
     require(
-        not unsure, "its separator may be , or ;: read it by pandas.read_csv, with sep= and decimal=, and load that"
+        not unsure,
+        "its separator may be , or ;: read it by pandas.read_csv, with sep= and decimal=, and load that",
     )
     separator = next(iter(several), ",")
     return several[separator] if several else lines(","), separator
@@ -218,9 +255,13 @@ def _first_lines(path: Path) -> tuple[pd.DataFrame, str]:
 
 def _has_header(first: pd.DataFrame) -> bool:
     """Whether the first line is a header: it has text and no number at all, or text in a column of numbers."""
-    head, *rest = [[tables.is_number(cell) for cell in row] for row in first.to_numpy()]  # an empty cell is NaN
+    head, *rest = [
+        [tables.is_number(cell) for cell in row] for row in first.to_numpy()
+    ]  # an empty cell is NaN
     texts = not all(head) and not any(np.array(head) & first.iloc[0].notna())
-    return texts or any(below and not above for row in rest for above, below in zip(head, row, strict=True))
+    return texts or any(
+        below and not above for row in rest for above, below in zip(head, row, strict=True)
+    )
 
 
 def _may_be_names(first: pd.DataFrame) -> bool:
@@ -236,24 +277,41 @@ def _may_be_names(first: pd.DataFrame) -> bool:
     cells = list(dropwhile(lambda cell: cell[0] == "", cells))
     head = [above for above, _ in cells if above == "" or tables.is_number(above)]
     least = int(len(head) == len(cells))  # a line without texts needs more columns
-    if not head or not all(cell.strip().isdecimal() and len(cell) < 10 for cell in head) or len(set(head)) < len(head):
+    if (
+        not head
+        or not all(cell.strip().isdecimal() and len(cell) < 10 for cell in head)
+        or len(set(head)) < len(head)
+    ):
         return False
     numbers = [int(cell) for cell in head]
     counted = len(head) > least and numbers == list(range(numbers[0], numbers[0] + len(head)))
-    below = [cell for above, cell in cells[:-1] if tables.is_number(above)]  # the last column may be labels
-    fractions = len(below) > least and not any(cell.strip().lstrip("-").isdecimal() for cell in below)
+    below = [
+        cell for above, cell in cells[:-1] if tables.is_number(above)
+    ]  # the last column may be labels
+    fractions = len(below) > least and not any(
+        cell.strip().lstrip("-").isdecimal() for cell in below
+    )
     return counted or indexed or fractions
 
 
 def _comes_again(line: pd.Series[Any], frame: tables.Frame) -> bool:
     """Whether a text of the first line is one of the texts below it, so that it is no name, or only one row follows."""
-    texts = [(k, cell) for k, cell in enumerate(line) if isinstance(cell, str) and not tables.is_number(cell)]
+    texts = [
+        (k, cell)
+        for k, cell in enumerate(line)
+        if isinstance(cell, str) and not tables.is_number(cell)
+    ]
     return bool(texts) and (
-        len(frame) < 3 or any((frame.iloc[1:, k].astype(str).str.lower() == cell.lower()).any() for k, cell in texts)
+        len(frame) < 3
+        or any(
+            (frame.iloc[1:, k].astype(str).str.lower() == cell.lower()).any() for k, cell in texts
+        )
     )
 
 
-def _keep_texts(frame: tables.Frame, column: tables.Column, read: Callable[..., tables.Frame]) -> None:
+def _keep_texts(
+    frame: tables.Frame, column: tables.Column, read: Callable[..., tables.Frame]
+) -> None:
     """Put back the texts of a column that pandas took for numbers, where several of them are one number."""
     numbers = frame[column]
     if pd.api.types.is_numeric_dtype(numbers) and not pd.api.types.is_bool_dtype(numbers):
@@ -266,12 +324,18 @@ def _claim(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[int, ...]
     """The shape of an array in a NumPy archive; refused if it is not all there, too large, or of Python objects."""
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
-        require(version in _HEADERS, f"{member.filename} has the unknown version {version} of NumPy's format")
+        require(
+            version in _HEADERS,
+            f"{member.filename} has the unknown version {version} of NumPy's format",
+        )
         shape, _, dtype = _HEADERS[version](file)
     what = f"{member.filename} of shape {shape} and type {dtype}"
     require(not dtype.hasobject, f"{what} holds Python objects, which would run code; save numbers")
     size = math.prod(shape) * dtype.itemsize
-    require(min(shape, default=0) >= 0 and size <= member.file_size, f"{what} is not all there; save it again")
+    require(
+        min(shape, default=0) >= 0 and size <= member.file_size,
+        f"{what} is not all there; save it again",
+    )
     require_memory(what, 3 * size, "save fewer rows")
     claimed: tuple[int, ...] = shape
     return claimed
@@ -325,4 +389,6 @@ def _reading(source: Path | str, kind: str) -> Iterator[None]:
         remedy = "save it as UTF-8, or read it by pandas.read_csv with its encoding, and load that"
         raise ValueError(f"cannot read {source} as {kind}: {error}; {remedy}") from None
     except Exception as error:  # parsers of others raise nearly anything
-        raise ValueError(f"cannot read {source} as {kind}: {str(error) or type(error).__name__}") from None
+        raise ValueError(
+            f"cannot read {source} as {kind}: {str(error) or type(error).__name__}"
+        ) from None

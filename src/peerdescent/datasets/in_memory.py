@@ -17,7 +17,9 @@ from peerdescent.datasets.formats import TableOptions
 from peerdescent.datasets.tables import Table
 from peerdescent.errors import require
 
-ACCEPTED = "a name, a path, (features, labels), a DataFrame, or a data set of scikit-learn or Hugging Face"
+ACCEPTED = (
+    "a name, a path, (features, labels), a DataFrame, or a data set of scikit-learn or Hugging Face"
+)
 UNLABELLED = (
     "features without labels: give both, as in load((features, labels)); for pca, any will do with normalise=False, as "
     "in load((features, np.zeros(len(features))), normalise=False)"
@@ -29,57 +31,88 @@ def read(source: Any, options: TableOptions, name: str | None = None) -> tuple[s
     require(options.header is None, f"header={options.header} is for .csv files: leave it out")
     if isinstance(source, dict) and {"data", "target"} <= source.keys():  # scikit-learn's Bunch
         name = name or Path(str(source.get("filename") or "data")).name.partition(".")[0]
-        return name, _pair(source["data"], _named_classes(source), options, name, source.get("feature_names"))
+        return name, _pair(
+            source["data"], _named_classes(source), options, name, source.get("feature_names")
+        )
     name = name or "data"
     if isinstance(source, tuple | list):
-        require(len(source) == 2, f"a {type(source).__name__} of {len(source)}: give two, (features, labels)")
+        require(
+            len(source) == 2,
+            f"a {type(source).__name__} of {len(source)}: give two, (features, labels)",
+        )
         require(source[1] is not None, UNLABELLED)
         return name, _pair(source[0], source[1], options, name)
-    splits = isinstance(source, dict) and source and all(hasattr(one, "with_format") for one in source.values())
-    require(not splits, f"a {type(source).__name__} has several parts: give one, as in load(data['train'])")
+    splits = (
+        isinstance(source, dict)
+        and source
+        and all(hasattr(one, "with_format") for one in source.values())
+    )
+    require(
+        not splits,
+        f"a {type(source).__name__} has several parts: give one, as in load(data['train'])",
+    )
     without = hasattr(source, "tocsr") or isinstance(source, np.ndarray)
     require(not without, UNLABELLED)
     if hasattr(source, "with_format"):
         frame = _huggingface(source)
     else:
-        frame = source.to_pandas() if hasattr(source, "to_pandas") else source  # other libraries of tables have it
-    require(isinstance(frame, pd.DataFrame), f"cannot load a {type(source).__name__}: give {ACCEPTED}")
+        frame = (
+            source.to_pandas() if hasattr(source, "to_pandas") else source
+        )  # other libraries of tables have it
+    require(
+        isinstance(frame, pd.DataFrame), f"cannot load a {type(source).__name__}: give {ACCEPTED}"
+    )
     index, frame = frame.index, _with_index(frame, options)
     require(
         options.target is not None,
         f"say which column of {name} has the labels by target=: its columns are {tables.some(frame.columns.tolist())}",
     )
-    return name, tables.table(frame, name, **tables.roles(frame, asdict(options), name))._replace(row_index=index)
+    return name, tables.table(frame, name, **tables.roles(frame, asdict(options), name))._replace(
+        row_index=index
+    )
 
 
-def _pair(features: Any, labels: Any, options: TableOptions, name: str, columns: Any = None) -> Table:
+def _pair(
+    features: Any, labels: Any, options: TableOptions, name: str, columns: Any = None
+) -> Table:
     """The table of features and labels that are given one by one."""
     require(
-        options.target is None, f"target={options.target!r} names a column, and {name} has its labels: leave it out"
+        options.target is None,
+        f"target={options.target!r} names a column, and {name} has its labels: leave it out",
     )
     if isinstance(features, pd.DataFrame):
-        same = not isinstance(labels, pd.Series | pd.DataFrame) or features.index.equals(labels.index)
-        require(same, f"{name}: the indices of features and labels differ: give labels.loc[features.index], or arrays")
+        same = not isinstance(labels, pd.Series | pd.DataFrame) or features.index.equals(
+            labels.index
+        )
+        require(
+            same,
+            f"{name}: the indices of features and labels differ: give labels.loc[features.index], or arrays",
+        )
         frame = _with_index(features, options)
         raw = tables.labels(_flat(labels, name, len(frame)), name)
-        return tables.table(frame, name, raw=raw, **tables.roles(frame, asdict(options), name))._replace(
-            row_index=features.index
-        )
+        return tables.table(
+            frame, name, raw=raw, **tables.roles(frame, asdict(options), name)
+        )._replace(row_index=features.index)
     for role, which in options.given.items():
-        raise ValueError(f"{role}={which!r} names a column, and the features of {name} have no names")
+        raise ValueError(
+            f"{role}={which!r} names a column, and the features of {name} have no names"
+        )
     if hasattr(features, "tocsr"):
         raw = tables.labels(_flat(labels, name, features.shape[0]), name)
         return Table(summed(csr_array(features, copy=True)), raw)
     array = _unmasked(features)
     require(
-        array.ndim == 2, f"{name} has features of shape {array.shape}: give (N, p), as by reshape(len(features), -1)"
+        array.ndim == 2,
+        f"{name} has features of shape {array.shape}: give (N, p), as by reshape(len(features), -1)",
     )
     raw = tables.labels(_flat(labels, name, len(array)), name)
     if array.dtype.kind not in "biuf":  # objects or texts
         encoded = tables.encode(pd.DataFrame(array).infer_objects(), name)
         return Table(encoded[0], raw, *encoded[1:])
     known = columns is not None and len(columns) == array.shape[1]
-    own = array.astype(np.float32) if np.can_cast(array.dtype, np.float32) else array  # `load` copies what is wider
+    own = (
+        array.astype(np.float32) if np.can_cast(array.dtype, np.float32) else array
+    )  # `load` copies what is wider
     return Table(own, raw, tuple(map(str, columns)) if known else ())
 
 
@@ -94,7 +127,10 @@ def _flat(labels: Any, name: str, rows: int) -> Any:
     """Labels with one dimension; one column is taken as such."""
     if isinstance(labels, pd.DataFrame) and labels.shape[1] == 1:
         labels = labels.iloc[:, 0]
-    require(not np.ma.is_masked(labels), f"{name} has rows without a label, which a mask hides: leave them out")
+    require(
+        not np.ma.is_masked(labels),
+        f"{name} has rows without a label, which a mask hides: leave them out",
+    )
     flat: Any = labels if isinstance(labels, pd.Series | pd.Categorical) else np.asarray(labels)
     flat = flat[:, 0] if np.ndim(flat) == 2 and np.shape(flat)[1] == 1 else flat
     require(
@@ -132,10 +168,21 @@ def _categories(codes: NDArray[Any], names: Any) -> pd.Categorical:
 
 def _huggingface(source: Any) -> tables.Frame:
     """A data set of Hugging Face as a frame: named classes as categories, images and lists as vectors."""
-    require(hasattr(source, "__len__"), "a stream of rows: take some into memory, as by Dataset.from_list(list(...))")
+    require(
+        hasattr(source, "__len__"),
+        "a stream of rows: take some into memory, as by Dataset.from_list(list(...))",
+    )
     features = source.features
-    plain = [name for name, feature in features.items() if type(feature).__name__ in ("Value", "ClassLabel")]
-    frame: tables.Frame = source.select_columns(plain).to_pandas() if plain else pd.DataFrame(index=range(len(source)))
+    plain = [
+        name
+        for name, feature in features.items()
+        if type(feature).__name__ in ("Value", "ClassLabel")
+    ]
+    frame: tables.Frame = (
+        source.select_columns(plain).to_pandas()
+        if plain
+        else pd.DataFrame(index=range(len(source)))
+    )
     arrays = source.with_format("numpy")
     for name, feature in features.items():
         if name not in plain:

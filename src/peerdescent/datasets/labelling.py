@@ -74,12 +74,18 @@ def labelled(
     if kind == "classes":
         fraction = next((value for value in values if numbers and not isinstance(value, int)), None)
         require(
-            fraction is None, f"{name} has labels such as {fraction}: classes are whole numbers or text; use {REAL}"
+            fraction is None,
+            f"{name} has labels such as {fraction}: classes are whole numbers or text; use {REAL}",
         )
         return Labels(codes, tuple(values))
-    require(numbers, f"{name} has labels such as {values[0]!r}: real targets are numbers; use {CLASSES}")
+    require(
+        numbers, f"{name} has labels such as {values[0]!r}: real targets are numbers; use {CLASSES}"
+    )
     return Labels(
-        rounded(np.asarray(raw)[:, None], name, ("its targets",), "subtract a constant from them", 4)[:, 0], ()
+        rounded(
+            np.asarray(raw)[:, None], name, ("its targets",), "subtract a constant from them", 4
+        )[:, 0],
+        (),
     )
 
 
@@ -110,8 +116,12 @@ def _binary(
         several = isinstance(positive, Iterable) and not isinstance(positive, str)
         wanted: list[Any] = list(positive) if several else [positive]  # type: ignore[arg-type]
         # A flag cannot say whether 3 is a number or a text.
-        chosen = [any(value == each or str(value) == str(each) for each in wanted) for value in values]
-        all_known = all(any(each == value or str(each) == str(value) for value in values) for each in wanted)
+        chosen = [
+            any(value == each or str(value) == str(each) for each in wanted) for value in values
+        ]
+        all_known = all(
+            any(each == value or str(each) == str(value) for value in values) for each in wanted
+        )
         require(
             all_known and 0 < sum(chosen) < len(values),
             f"positive={wanted if several else positive!r} must be some, but not all, of the classes of {name}: {some}",
@@ -127,7 +137,10 @@ def _binary(
             f"or use {REAL if fractions else CLASSES}",
         )
         chosen = [False, True]
-    sides = tuple(_one([v for v, c in zip(values, chosen, strict=True) if c == side]) for side in (False, True))
+    sides = tuple(
+        _one([v for v, c in zip(values, chosen, strict=True) if c == side])
+        for side in (False, True)
+    )
     return Labels(np.where(np.array(chosen)[codes], 1, -1).astype(np.float32), sides)
 
 

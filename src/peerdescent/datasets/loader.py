@@ -23,7 +23,16 @@ from sklearn.utils.sparsefuncs import inplace_column_scale
 from peerdescent.datasets import formats, in_memory
 from peerdescent.datasets.alike import arranged, relabelled
 from peerdescent.datasets.cache import cache_folder, cached, fingerprint
-from peerdescent.datasets.dataset import SHOWN, Dataset, Features, Kind, Reading, rounded, shown, stored_values
+from peerdescent.datasets.dataset import (
+    SHOWN,
+    Dataset,
+    Features,
+    Kind,
+    Reading,
+    rounded,
+    shown,
+    stored_values,
+)
 from peerdescent.datasets.formats import TableOptions
 from peerdescent.datasets.labelling import labelled
 from peerdescent.datasets.partitions import generator
@@ -116,8 +125,16 @@ def load(
     reading = Reading()
     if like is not None:
         require(isinstance(like, Dataset), f"like={like!r} is no data set: give what load returned")
-        for option, value in (("normalise", normalise), ("scale", scale), ("labels", labels), ("positive", positive)):
-            require(value is None, f"{option}={value!r} has no meaning with like=, whose own is taken: leave it out")
+        for option, value in (
+            ("normalise", normalise),
+            ("scale", scale),
+            ("labels", labels),
+            ("positive", positive),
+        ):
+            require(
+                value is None,
+                f"{option}={value!r} has no meaning with like=, whose own is taken: leave it out",
+            )
         reading = like.reading or reading
         require(
             not reading.changed,
@@ -138,7 +155,10 @@ def load(
         name, table = in_memory.read(source, options, name)
     table = table if like is None else arranged(table, like, name)
     features = table.features
-    require(min(features.shape) > 0, f"{name} has shape {features.shape}: give at least one row and one feature")
+    require(
+        min(features.shape) > 0,
+        f"{name} has shape {features.shape}: give at least one row and one feature",
+    )
     _check_digits(features, name, table.columns)
     is_scaled = scale if scale is not None else known is not None and known.scale
     precise = is_scaled and not np.can_cast(features.dtype, np.float32)
@@ -150,13 +170,17 @@ def load(
         features, ranges = _min_max(features, name, reading.ranges)
         features = features.astype(np.float32, copy=False)
     if like is None:
-        mapped, classes = labelled(table.labels, name, labels, positive, known.positive if known else ())
+        mapped, classes = labelled(
+            table.labels, name, labels, positive, known.positive if known else ()
+        )
     else:
         mapped, classes = relabelled(table.labels, like, name)
     owners: dict[str, Any] = {}
     if groups is not None:
         called = "groups" if column is None else str(column)
-        owners[called] = whose(groups, called, table.row_index) if table.groups is None else table.groups
+        owners[called] = (
+            whose(groups, called, table.row_index) if table.groups is None else table.groups
+        )
     row_index = table.row_index
     is_own = known is None and _planted(source) is None
     normalise = not is_own or bool(classes) if normalise is None else normalise
@@ -171,7 +195,10 @@ def load(
     if rows is not None:
         about |= {"rows": rows, "row seed": seed}
         count = len(mapped)
-        require(rows <= count, f"rows={rows} is more than the {count} rows of {name}: ask for fewer, or for all")
+        require(
+            rows <= count,
+            f"rows={rows} is more than the {count} rows of {name}: ask for fewer, or for all",
+        )
         kept = rng.permutation(count)[:rows]
         features, mapped = features[kept], mapped[kept]
         row_index = (pd.RangeIndex(count) if row_index is None else row_index)[kept]
@@ -179,7 +206,9 @@ def load(
     if normalise:
         features = _normalised(features)
     read = Reading(normalise, ranges, unit, reading.first if table.first is None else table.first)
-    return Dataset(features, mapped, name, about, classes, table.columns, owners, tuple(notes), read, row_index)
+    return Dataset(
+        features, mapped, name, about, classes, table.columns, owners, tuple(notes), read, row_index
+    )
 
 
 def _planted(source: Any) -> re.Match[str] | None:
@@ -188,7 +217,10 @@ def _planted(source: Any) -> re.Match[str] | None:
 
 
 def _read(
-    source: str | os.PathLike[str], known: NamedSet | None, folders: list[Path], options: TableOptions
+    source: str | os.PathLike[str],
+    known: NamedSet | None,
+    folders: list[Path],
+    options: TableOptions,
 ) -> tuple[str, Table]:
     """The name and the table of a named set, a synthetic one or a file."""
     if planted := _planted(source):
@@ -207,7 +239,9 @@ def _read(
 
 def _without_columns(options: TableOptions, name: str) -> None:
     for option, value in options.given.items():
-        raise ValueError(f"{option}={value!r} is for .csv files: {name} knows its labels and features")
+        raise ValueError(
+            f"{option}={value!r} is for .csv files: {name} knows its labels and features"
+        )
 
 
 def _notes(encoded: tuple[str, ...], labels: NDArray[Any], classes: tuple[Any, ...]) -> list[str]:
@@ -233,7 +267,9 @@ def _different_sizes(features: Features, columns: tuple[str, ...]) -> list[str]:
     if not len(sizes) or sizes.max() < UNITS * sizes.min():
         return []
     ends = int(sizes.argmax()), int(sizes.argmin())
-    said = " and ".join(f"{_called(int(places[k]), columns)} up to {_short(float(sizes[k]))}" for k in ends)
+    said = " and ".join(
+        f"{_called(int(places[k]), columns)} up to {_short(float(sizes[k]))}" for k in ends
+    )
     return [f"columns differ in size, {said}: scale=True brings them to [0, 1]"]
 
 
@@ -257,14 +293,18 @@ def _folders(data_dir: str | os.PathLike[str] | None) -> list[Path]:
 
 
 def _path(name_or_path: str | os.PathLike[str], folders: list[Path]) -> Path:
-    path = Path(os.path.expanduser(name_or_path))  # unlike Path.expanduser, it leaves an unknown ~user as it is
+    path = Path(
+        os.path.expanduser(name_or_path)
+    )  # unlike Path.expanduser, it leaves an unknown ~user as it is
     for candidate in (path, *(folder / path for folder in folders)):
         if candidate.is_file():
             return candidate
     if isinstance(name_or_path, str) and name_or_path == path.stem:
         raise unknown("data set", name_or_path, SETS)
     places = ", ".join(str(folder) for folder in (Path.cwd(), *folders))
-    raise ValueError(f"no file {path}, looked for in {places}: give its whole path, or a named set: {', '.join(SETS)}")
+    raise ValueError(
+        f"no file {path}, looked for in {places}: give its whole path, or a named set: {', '.join(SETS)}"
+    )
 
 
 def _named(known: NamedSet, folders: list[Path]) -> Table:
@@ -279,12 +319,20 @@ def _named(known: NamedSet, folders: list[Path]) -> Table:
         )
         return table
     data_id = known.openml
-    assert data_id is not None  # every entry of SETS has files, a reader without files, or an OpenML id
+    assert (
+        data_id is not None
+    )  # every entry of SETS has files, a reader without files, or an OpenML id
     try:
-        return cached(known.name, f"OpenML {data_id}", lambda: formats.read_openml(data_id, known.name))
+        return cached(
+            known.name, f"OpenML {data_id}", lambda: formats.read_openml(data_id, known.name)
+        )
     except OSError as error:
         reason = str(error)
-    files_wanted = f"no files {', '.join(known.files)} (plain, .gz or .bz2)" if known.files else "no cached copy"
+    files_wanted = (
+        f"no files {', '.join(known.files)} (plain, .gz or .bz2)"
+        if known.files
+        else "no cached copy"
+    )
     raise ValueError(
         f"cannot get {known.name}: {files_wanted} in {', '.join(map(str, folders))}, and OpenML did not give data "
         f"{data_id} ({reason}). Connect once (it is then cached), or download it by other means and "
@@ -321,13 +369,22 @@ def _filled(features: Features, unit: float, name: str, table: Table) -> tuple[F
     values, notes = stored_values(features), []
     missing = np.isnan(values)
     if count := int(np.count_nonzero(missing)):
-        places = np.nonzero(missing)[1] if isinstance(features, np.ndarray) else features.indices[missing]
+        places = (
+            np.nonzero(missing)[1]
+            if isinstance(features, np.ndarray)
+            else features.indices[missing]
+        )
         names = [_called(place, table.columns) for place in np.unique(places).tolist()]
-        held = [next((text for text in table.encoded if one.startswith(f"{text}=")), one) for one in names]
+        held = [
+            next((text for text in table.encoded if one.startswith(f"{text}=")), one)
+            for one in names
+        ]
         share, where = f"({count / values.size:.1%})", some(held)
         verb = "missing value {} is" if count == 1 else "missing values {} are"
         notes.append(f"{count:,} {verb.format(share)} read as 0, in {where}")
-        warnings.warn(f"{name}: {notes[0]}; if 0 is far from the others there, fill them before", stacklevel=3)
+        warnings.warn(
+            f"{name}: {notes[0]}; if 0 is far from the others there, fill them before", stacklevel=3
+        )
         values[missing] = 0
     if unit != 1:
         values /= unit
@@ -341,9 +398,16 @@ def _check_digits(features: Any, name: str, columns: tuple[str, ...]) -> None:
     values: Any = stored_values(features)
     if values.size and max(int(values.max()), -int(values.min())) > EXACT:
         largest = np.argmax(abs(values.astype(float)))
-        column = largest % features.shape[1] if isinstance(features, np.ndarray) else features.indices[largest]
+        column = (
+            largest % features.shape[1]
+            if isinstance(features, np.ndarray)
+            else features.indices[largest]
+        )
         text = f"{_called(int(column), columns)} has whole numbers beyond 2^53, which lose digits"
-        warnings.warn(f"{name}: {text}: subtract a constant from them, or leave out what are no numbers", stacklevel=3)
+        warnings.warn(
+            f"{name}: {text}: subtract a constant from them, or leave out what are no numbers",
+            stacklevel=3,
+        )
 
 
 def _normalised(features: Features) -> Features:

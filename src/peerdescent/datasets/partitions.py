@@ -74,7 +74,10 @@ class Partition:
         rows = len(self.dataset)
         indices = tuple(positions(part, self.dataset.index, rows) for part in self.indices)
         for node, part in enumerate(indices):
-            require(part.ndim == 1 and len(part) > 0, f"node {node} has no rows: give a non-empty list of row numbers")
+            require(
+                part.ndim == 1 and len(part) > 0,
+                f"node {node} has no rows: give a non-empty list of row numbers",
+            )
             require(
                 part.dtype.kind in "iu",
                 f"the row numbers of node {node} are of type {part.dtype}: give integers (np.flatnonzero turns a mask "
@@ -101,16 +104,23 @@ class Partition:
     def _repr_html_(self) -> str:
         """The facts, and how many rows of each class the nodes have."""
         labels, names = self.dataset.labels, self.dataset.label_names
-        about = {"nodes": f"{self.nodes:,}", "rows": f"{self.sizes.sum():,} of {len(self.dataset):,}", **self.about}
+        about = {
+            "nodes": f"{self.nodes:,}",
+            "rows": f"{self.sizes.sum():,} of {len(self.dataset):,}",
+            **self.about,
+        }
         if self.names:
             about.pop("partition", None)  # a checksum
             about["names"] = some(self.names, CLASSES)
         counts = {"rows": self.sizes.tolist()}
         if names and len(names) <= CLASSES:
             counts = {
-                name: [int((labels[part] == each).sum()) for part in self.indices] for each, name in names.items()
+                name: [int((labels[part] == each).sum()) for part in self.indices]
+                for each, name in names.items()
             }
-        return card(f"Partition: {self.dataset.name}", facts(about), bars(counts, "node", "rows by label"))
+        return card(
+            f"Partition: {self.dataset.name}", facts(about), bars(counts, "node", "rows by label")
+        )
 
     @property
     def nodes(self) -> int:
@@ -130,7 +140,9 @@ class Partition:
             f"node = {node}: the data are divided over {count} nodes, 0 to {count - 1}; start {count} processes, or "
             "divide over more nodes",
         )
-        return Partition(self.dataset, (self.indices[node],), self.facts, self.names[node : node + 1])
+        return Partition(
+            self.dataset, (self.indices[node],), self.facts, self.names[node : node + 1]
+        )
 
     @property
     def dimension(self) -> int:
@@ -152,7 +164,9 @@ class Partition:
             out[node, : len(part)] = rows if isinstance(rows, np.ndarray) else rows.toarray()
         return out, self._labels(), sizes
 
-    def nonzeros(self) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[Any], NDArray[np.int64]]:
+    def nonzeros(
+        self,
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[Any], NDArray[np.int64]]:
         """The nonzeros of all nodes: columns (n, m, k), values (n, m, k), labels (n, m) and sizes (n,).
 
         k is the largest number of nonzeros in a row. Rows with fewer are padded with column 0 and value 0.
@@ -185,11 +199,19 @@ class Partition:
     def widest(self) -> int:
         """The largest number of nonzeros in a row; p where the features are a dense array."""
         features = self.dataset.features
-        return self.dimension if isinstance(features, np.ndarray) else int(np.diff(features.indptr).max())
+        return (
+            self.dimension
+            if isinstance(features, np.ndarray)
+            else int(np.diff(features.indptr).max())
+        )
 
     def _labels(self) -> NDArray[Any]:
         labels = self.dataset.labels
-        out = np.full((self.nodes, int(self.sizes.max())), 1 if self.dataset.kind == "binary" else 0, labels.dtype)
+        out = np.full(
+            (self.nodes, int(self.sizes.max())),
+            1 if self.dataset.kind == "binary" else 0,
+            labels.dtype,
+        )
         for node, part in enumerate(self.indices):
             out[node, : len(part)] = labels[part]
         return out
@@ -208,9 +230,15 @@ def divide(
     """The partition that `Dataset.partition` describes."""
     rng = generator(seed)
     column = "groups"
-    require(isinstance(by, str), f"by is a {type(by).__name__}: give a name, or the values of all rows as groups=")
+    require(
+        isinstance(by, str),
+        f"by is a {type(by).__name__}: give a name, or the values of all rows as groups=",
+    )
     if by in data.groups:
-        require(groups is None, f"groups= has no meaning with by={by!r}, a column of the data: leave one of them out")
+        require(
+            groups is None,
+            f"groups= has no meaning with by={by!r}, a column of the data: leave one of them out",
+        )
         by, column, groups = "groups", by, data.groups[by]
     given = {"concentration": concentration, "each": each, "indices": indices, "groups": groups}
     if by == "uniform":
@@ -238,18 +266,25 @@ def divide(
         f"the number of nodes is not given: say by={owner!r}, whose values are the nodes, or nodes=",
     )
     nodes = whole("nodes", nodes, least=1)
-    require(nodes <= len(data), f"{nodes} nodes cannot share {len(data)} rows: use at most {len(data)} nodes")
+    require(
+        nodes <= len(data),
+        f"{nodes} nodes cannot share {len(data)} rows: use at most {len(data)} nodes",
+    )
     require(
         data.kind != "real" or by not in ("classes", "dirichlet"),
         f"by={by!r} needs classes, and {data.name} has real targets: say by='label', 'shards', 'quantity' or 'uniform'",
     )
     about: dict[str, Any] = {"partition": by, "data seed": seed}
     if by in SERVES["concentration"]:
-        about["concentration"] = float(_positive(CONCENTRATION if concentration is None else concentration))
+        about["concentration"] = float(
+            _positive(CONCENTRATION if concentration is None else concentration)
+        )
         return Partition(data, _dirichlet(data, nodes, by, about["concentration"], rng), about)
     if by in SERVES["each"]:
         about["each"] = each = whole("each", EACH if each is None else each, least=1)
-        return Partition(data, (_shards if by == "shards" else _classes)(data, nodes, each, rng), about)
+        return Partition(
+            data, (_shards if by == "shards" else _classes)(data, nodes, each, rng), about
+        )
     order = rng.permutation(len(data))[: len(data) // nodes * nodes]
     if by == "label":
         order = order[np.argsort(data.labels[order], kind="stable")]
@@ -272,7 +307,8 @@ def _listed(data: Dataset, nodes: int | None, indices: Sequence[ArrayLike] | Non
         f"{len(indices)} index arrays for {nodes} nodes: give one per node",
     )
     require(
-        not isinstance(indices, Mapping), "indices= is a dict: give its values(), one array of row numbers per node"
+        not isinstance(indices, Mapping),
+        "indices= is a dict: give its values(), one array of row numbers per node",
     )
     listed: tuple[Any, ...] = tuple(indices)
     return Partition(data, listed)
@@ -280,18 +316,28 @@ def _listed(data: Dataset, nodes: int | None, indices: Sequence[ArrayLike] | Non
 
 def _grouped(data: Dataset, nodes: int | None, groups: ArrayLike | None, column: str) -> Partition:
     known = "".join(f", or say by={name!r}" for name in data.groups)
-    require(groups is not None, f"by='groups' needs groups=: one value for each row, which says whose it is{known}")
+    require(
+        groups is not None,
+        f"by='groups' needs groups=: one value for each row, which says whose it is{known}",
+    )
     names, owner = np.unique(whose(groups, column, data.index), return_inverse=True)
-    require(owner.shape == (len(data),), f"{column} of shape {owner.shape} for {len(data)} rows: give one for each row")
+    require(
+        owner.shape == (len(data),),
+        f"{column} of shape {owner.shape} for {len(data)} rows: give one for each row",
+    )
     require(
         nodes is None or len(names) == whole("nodes", nodes, least=1),
         f"{column} has {len(names)} different values, which are the nodes: leave out nodes={nodes}",
     )
     rows = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
-    return Partition(data, tuple(rows), {"partition": checksum(*rows), "groups": column}, tuple(names.tolist()))
+    return Partition(
+        data, tuple(rows), {"partition": checksum(*rows), "groups": column}, tuple(names.tolist())
+    )
 
 
-def _dirichlet(data: Dataset, nodes: int, by: str, concentration: float, rng: np.random.Generator) -> tuple[Rows, ...]:
+def _dirichlet(
+    data: Dataset, nodes: int, by: str, concentration: float, rng: np.random.Generator
+) -> tuple[Rows, ...]:
     """The rows of each class, or all rows for "quantity", in proportions from a Dirichlet distribution."""
     labels = data.labels if by == "dirichlet" else np.zeros(len(data))
     pieces: list[list[Rows]] = [[] for _ in range(nodes)]
@@ -346,7 +392,9 @@ def _classes(data: Dataset, nodes: int, each: int, rng: np.random.Generator) -> 
             f"class {label:g} of {data.name} has {count} rows for {len(own)} nodes: use fewer nodes, or smaller each=",
         )
         for node, piece in zip(
-            own, np.array_split(rng.permutation(np.flatnonzero(data.labels == label)), len(own)), strict=True
+            own,
+            np.array_split(rng.permutation(np.flatnonzero(data.labels == label)), len(own)),
+            strict=True,
         ):
             pieces[node].append(piece)
     return tuple(np.concatenate(piece) for piece in pieces)

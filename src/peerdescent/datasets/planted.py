@@ -44,16 +44,26 @@ def synthetic(samples: int, features: int, density: float = 1.0, seed: int = 0) 
     cells = samples * features
     expected = cells * density
     gaps = rng.geometric(density, int(expected + 10 * expected**0.5) + 10)
-    cell = np.cumsum(np.minimum(gaps, cells)) - 1  # without this limit, sums of long gaps could overflow
+    cell = (
+        np.cumsum(np.minimum(gaps, cells)) - 1
+    )  # without this limit, sums of long gaps could overflow
     cell = cell[cell < cells]
     empty = np.setdiff1d(np.arange(samples), cell // features)
-    cell = np.sort(np.concatenate([cell, empty * features + rng.integers(features, size=len(empty))]))
+    cell = np.sort(
+        np.concatenate([cell, empty * features + rng.integers(features, size=len(empty))])
+    )
 
     row, column = np.divmod(cell, features)
     values = rng.standard_normal(len(cell))
     values /= np.sqrt(np.bincount(row, values**2, minlength=samples))[row]
     margin = np.bincount(row, values * rng.standard_normal(features)[column], minlength=samples)
-    labels = np.where(rng.random(samples) < 1 / (1 + np.exp(-LOGIT_SCALE * margin)), 1, -1).astype(np.float32)
+    labels = np.where(rng.random(samples) < 1 / (1 + np.exp(-LOGIT_SCALE * margin)), 1, -1).astype(
+        np.float32
+    )
     starts = np.searchsorted(row, np.arange(samples + 1))
     table = csr_array((values.astype(np.float32), column, starts), shape=(samples, features))
-    return Dataset(table if density <= SPARSE_BELOW else table.toarray(), labels, f"synthetic-{samples}x{features}")
+    return Dataset(
+        table if density <= SPARSE_BELOW else table.toarray(),
+        labels,
+        f"synthetic-{samples}x{features}",
+    )

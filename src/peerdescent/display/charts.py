@@ -53,7 +53,9 @@ def chart(curves: Sequence[Curve], x: str, y: str, log: bool = False) -> Element
     across = np.concatenate([row[:, 0] for row in rows])
     up = np.concatenate([row[:, 1:].ravel() for row in rows])
     across, up = across[np.isfinite(across)], up[np.isfinite(up)]
-    wide = len(up) > 0 and up.min() >= TINY and math.log10(up.max()) - math.log10(up.min()) > DECADES
+    wide = (
+        len(up) > 0 and up.min() >= TINY and math.log10(up.max()) - math.log10(up.min()) > DECADES
+    )
     log = log or bool(wide)
     zero = [log and not bool(row[:, 1].any()) for row in rows]
     up = up[up >= TINY] if log else up
@@ -61,11 +63,15 @@ def chart(curves: Sequence[Curve], x: str, y: str, log: bool = False) -> Element
         return note(f"{y} is 0." if all(zero) else f"{y} has no values that an axis can show.")
     horizontal, vertical = _Axis.of(across, False), _Axis.of(up, log)
     left = _left(vertical)
-    horizontal = horizontal._replace(marks=_few(horizontal.low, horizontal.high, WIDTH - RIGHT - left))
+    horizontal = horizontal._replace(
+        marks=_few(horizontal.low, horizontal.high, WIDTH - RIGHT - left)
+    )
     drawn = [_frame(horizontal, vertical, x, y, left)]
     for index, row in enumerate(rows):
         drawn += _line(row, horizontal, vertical, colour(index), left)
-    names = [curve.name + ": 0" * gone for curve, gone in zip(curves, zero, strict=True) if curve.name]
+    names = [
+        curve.name + ": 0" * gone for curve, gone in zip(curves, zero, strict=True) if curve.name
+    ]
     label = f"{y} by {x}" + (f" of {', '.join(names)}" if names else "")
     return _with_legend(drawn, names, label)
 
@@ -118,9 +124,17 @@ def _marks(low: float, high: float, log: bool) -> list[float]:
     ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [-4.0, -3.0, -2.0, -1.0, 0.0, 1.0])
     """
     if log and math.floor(high) - math.ceil(low) < 1:
-        digits = [k + math.log10(first) for k in range(math.floor(low), math.ceil(high)) for first in (1, 2, 5)]
+        digits = [
+            k + math.log10(first)
+            for k in range(math.floor(low), math.ceil(high))
+            for first in (1, 2, 5)
+        ]
         found = [mark for mark in digits if low <= mark <= high]
-        return found if len(found) > 1 else [math.log10(mark) for mark in _marks(10**low, 10**high, False)]
+        return (
+            found
+            if len(found) > 1
+            else [math.log10(mark) for mark in _marks(10**low, 10**high, False)]
+        )
     power = 10.0 ** math.floor(math.log10(high - low))
     for step in (power, power / 2, power / 5, power / 10):
         step = max(1.0, math.ceil(step)) if log else step
@@ -164,7 +178,9 @@ def _number(value: float) -> str:
     >>> _number(1e-05), _number(0.30025), _number(200000.0)
     ('1e-5', '0.30025', '200,000')
     """
-    shown = f"{value:,.0f}" if 1000 <= abs(value) < 1e6 and value == round(value) else f"{value:.7g}"
+    shown = (
+        f"{value:,.0f}" if 1000 <= abs(value) < 1e6 and value == round(value) else f"{value:.7g}"
+    )
     return shown.replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
 
 
@@ -173,31 +189,44 @@ def _frame(horizontal: _Axis, vertical: _Axis, across: str, up: str, left: float
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
     ink = {"stroke": "currentColor", "fill": "none"}
     inside = [element("path", d=f"M{left:g} {TOP:g}V{bottom:g}H{right:g}", opacity=0.5, **ink)]
-    for mark, y in zip(vertical.marks, vertical.at(vertical.marks, bottom, TOP).tolist(), strict=True):
+    for mark, y in zip(
+        vertical.marks, vertical.at(vertical.marks, bottom, TOP).tolist(), strict=True
+    ):
         inside.append(element("path", d=f"M{left:g} {y:.1f}H{right:g}", opacity=0.15, **ink))
         inside.append(text(_number(10**mark if vertical.log else mark), left - 5, y + 4, "end"))
-    for mark, x in zip(horizontal.marks, horizontal.at(horizontal.marks, left, right).tolist(), strict=True):
+    for mark, x in zip(
+        horizontal.marks, horizontal.at(horizontal.marks, left, right).tolist(), strict=True
+    ):
         inside.append(element("path", d=f"M{x:.1f} {bottom:g}v4", opacity=0.5, **ink))
         inside.append(text(_number(mark), min(x, WIDTH - _width(mark) / 2), bottom + 15))
     labels = text(across, (left + right) / 2, HEIGHT - 6), text(up, 4, 12, "start")
     return element("g", *inside, *labels)
 
 
-def _line(row: np.ndarray, horizontal: _Axis, vertical: _Axis, ink: str, left: float) -> list[Element]:
+def _line(
+    row: np.ndarray, horizontal: _Axis, vertical: _Axis, ink: str, left: float
+) -> list[Element]:
     """A line with a gap where a point has no place, a dot for a point between two gaps, and the band."""
     x = horizontal.place(row[:, 0], left, WIDTH - RIGHT)
     y, low, high = (vertical.place(row[:, k], HEIGHT - BOTTOM, TOP) for k in (1, 2, 3))
     made = []
     inside = np.isfinite(x) & np.isfinite(low) & np.isfinite(high)
     if (high[inside] != low[inside]).any():
-        edge = [*zip(x[inside], low[inside], strict=True), *zip(x[inside][::-1], high[inside][::-1], strict=True)]
+        edge = [
+            *zip(x[inside], low[inside], strict=True),
+            *zip(x[inside][::-1], high[inside][::-1], strict=True),
+        ]
         made.append(element("path", d=_path(edge) + "z", fill=ink, opacity=0.2))
     whole = np.isfinite(x) & np.isfinite(y)
     pieces = np.split(np.arange(len(x)), np.flatnonzero(whole[1:] != whole[:-1]) + 1)
     found = [[(x[k], y[k]) for k in piece] for piece in pieces if len(piece) and whole[piece[0]]]
     lines = "".join(_path(piece) for piece in found if len(piece) > 1)
     if lines:
-        made.append(element("path", d=lines, stroke=ink, stroke_width=1.8, fill="none", stroke_linejoin="round"))
+        made.append(
+            element(
+                "path", d=lines, stroke=ink, stroke_width=1.8, fill="none", stroke_linejoin="round"
+            )
+        )
     made += [
         element("circle", cx=float(a), cy=float(b), r=2.5, fill=ink)
         for piece in found
@@ -225,11 +254,17 @@ def bars(counts: Mapping[str, Sequence[int]], x: str, y: str) -> Element:
     every = math.ceil(number / 8)
     across = _Axis(-0.5, number - 0.5, False, tuple(float(k) for k in range(0, number, every)))
     side = _left(up)
-    left, width = across.place(np.arange(number) - 0.4, side, WIDTH - RIGHT), 0.8 * (WIDTH - RIGHT - side) / number
+    left, width = (
+        across.place(np.arange(number) - 0.4, side, WIDTH - RIGHT),
+        0.8 * (WIDTH - RIGHT - side) / number,
+    )
     ends = up.place(np.cumsum(np.vstack([np.zeros(number), heights]), axis=0), HEIGHT - BOTTOM, TOP)
     drawn = [_frame(across, up, x, y, side)]
     for kind, (below, above) in enumerate(itertools.pairwise(ends)):
-        pieces = [f"M{left[k]:.1f} {below[k]:.1f}V{above[k]:.1f}h{width:.1f}V{below[k]:.1f}z" for k in range(number)]
+        pieces = [
+            f"M{left[k]:.1f} {below[k]:.1f}V{above[k]:.1f}h{width:.1f}V{below[k]:.1f}z"
+            for k in range(number)
+        ]
         drawn.append(element("path", d="".join(pieces), **_fill(kind)))
     return _with_legend(drawn, list(counts) if len(counts) > 1 else [], f"{y} by {x}")
 

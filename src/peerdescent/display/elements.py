@@ -29,7 +29,9 @@ def element(tag: str, *inside: Element | str, **attributes: Any) -> Element:
     >>> ElementTree.tostring(element("text", "a < b", font_size=11))
     b'<text font-size="11">a &lt; b</text>'
     """
-    made = Element(tag, {name.replace("_", "-"): _text(value) for name, value in attributes.items()})
+    made = Element(
+        tag, {name.replace("_", "-"): _text(value) for name, value in attributes.items()}
+    )
     for each in inside:
         if isinstance(each, str):
             made.text = each
@@ -44,13 +46,17 @@ def _text(value: Any) -> str:
 
 def card(title: str, *parts: Element) -> str:
     """The HTML of an object: a title, and parts beside each other as far as there is room."""
-    made = element("div", element("div", element("strong", title)), row(*parts), **{"class": "peerdescent"})
+    made = element(
+        "div", element("div", element("strong", title)), row(*parts), **{"class": "peerdescent"}
+    )
     return ElementTree.tostring(made, encoding="unicode", short_empty_elements=False)
 
 
 def row(*parts: Element) -> Element:
     """Parts beside each other, as far as there is room."""
-    return element("div", *parts, style="display:flex; flex-wrap:wrap; gap:0.5em 1.2em; align-items:flex-start")
+    return element(
+        "div", *parts, style="display:flex; flex-wrap:wrap; gap:0.5em 1.2em; align-items:flex-start"
+    )
 
 
 def facts(pairs: Mapping[str, object]) -> Element:
@@ -63,7 +69,9 @@ def facts(pairs: Mapping[str, object]) -> Element:
     return element("table", element("tbody", *rows), style="margin:0")
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], marked: Container[int] = ()) -> Element:
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[object]], marked: Container[int] = ()
+) -> Element:
     """A table with a head; rows with a `marked` index are bold."""
     names = element("thead", element("tr", *(element("th", name, style=LEFT) for name in head)))
     body = []
@@ -81,7 +89,10 @@ def note(text: str) -> Element:
 def progress(label: str, done: int, total: int, words: str) -> str:
     """The HTML of a progress bar with a text to its right."""
     made = element(
-        "div", element("span", label), element("progress", value=done, max=total, style=BAR), element("span", words)
+        "div",
+        element("span", label),
+        element("progress", value=done, max=total, style=BAR),
+        element("span", words),
     )
     return ElementTree.tostring(made, encoding="unicode", short_empty_elements=False)
 
@@ -96,4 +107,12 @@ def svg(width: float, height: float, label: str, *inside: Element) -> Element:
 
 def text(content: str, x: float, y: float, anchor: str = "middle", **look: Any) -> Element:
     """A text in a drawing, in the colour of the page's text."""
-    return element("text", content, x=round(x, 1), y=round(y, 1), text_anchor=anchor, fill="currentColor", **look)
+    return element(
+        "text",
+        content,
+        x=round(x, 1),
+        y=round(y, 1),
+        text_anchor=anchor,
+        fill="currentColor",
+        **look,
+    )

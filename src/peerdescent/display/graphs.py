@@ -49,14 +49,34 @@ def graph(
     apart = min((float(np.linalg.norm(nodes[0] - other)) for other in nodes[1:]), default=size)
     radius = min(9.0, 0.4 * apart)
     radius = radius if radius >= NUMBERED else max(1.5, 0.25 * apart)
-    ink = {"stroke": COLOURS[0], "fill": "none", "opacity": max(0.3, min(1.0, 90 / max(1, len(lines) + len(arrows))))}
-    drawn = [element("path", d="".join(_segment(at(each)) for each in lines), **ink)] if lines else []
-    drawn += [element("path", d="".join(_arrow(at(each), radius) for each in arrows), **ink)] if arrows else []
+    ink = {
+        "stroke": COLOURS[0],
+        "fill": "none",
+        "opacity": max(0.3, min(1.0, 90 / max(1, len(lines) + len(arrows)))),
+    }
+    drawn = (
+        [element("path", d="".join(_segment(at(each)) for each in lines), **ink)] if lines else []
+    )
+    drawn += (
+        [element("path", d="".join(_arrow(at(each), radius) for each in arrows), **ink)]
+        if arrows
+        else []
+    )
     for number, (x, y) in enumerate(nodes.tolist()):
         # Filled with blue, which all themes can have behind white numbers.
         drawn.append(element("circle", cx=x, cy=y, r=radius, fill=COLOURS[0]))
         if radius >= NUMBERED:
-            drawn.append(element("text", str(number), x=x, y=y + 3.2, text_anchor="middle", font_size=9, fill="#fff"))
+            drawn.append(
+                element(
+                    "text",
+                    str(number),
+                    x=x,
+                    y=y + 3.2,
+                    text_anchor="middle",
+                    font_size=9,
+                    fill="#fff",
+                )
+            )
     label = f"a graph of {len(places)} nodes and {len(lines) + len(arrows)} links"
     heading = [text(title, width / 2, 11)] if title else []
     return svg(width, height + above, label, *heading, *drawn)
@@ -73,4 +93,7 @@ def _arrow(ends: np.ndarray, radius: float) -> str:
     side = np.array([-way[1], way[0]])
     tip = ends[1] - radius * way
     (a, b), (c, d) = (tip - 5 * way + 2.5 * side).tolist(), (tip - 5 * way - 2.5 * side).tolist()
-    return _segment(np.stack([ends[0], tip])) + f"M{a:.1f} {b:.1f}L{tip[0]:.1f} {tip[1]:.1f}L{c:.1f} {d:.1f}"
+    return (
+        _segment(np.stack([ends[0], tip]))
+        + f"M{a:.1f} {b:.1f}L{tip[0]:.1f} {tip[1]:.1f}L{c:.1f} {d:.1f}"
+    )

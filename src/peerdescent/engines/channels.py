@@ -44,7 +44,10 @@ ANNOUNCEMENT = 7331
 STOPPED = {"stop ": ValueError, "stop, not finite ": NotFinite}
 """The prefixes of lines that have the reason for an error, and the types of those errors."""
 
-LOST = re.compile(r"connection|broken pipe|reset by peer|timed out|timeout|unreachable|remote process", re.IGNORECASE)
+LOST = re.compile(
+    r"connection|broken pipe|reset by peer|timed out|timeout|unreachable|remote process",
+    re.IGNORECASE,
+)
 """What errors of a lost connection say; gloo has no type for them."""
 
 NOTHING = torch.empty(0, dtype=torch.uint8)
@@ -80,7 +83,9 @@ class Envelope:
         """What comes with the line, flat and of the size and type of `like`."""
         key = like.dtype, like.numel()
         if key not in self.known:
-            self.known[key] = self.memory[LINE : LINE + like.numel() * like.element_size()].view(like.dtype)
+            self.known[key] = self.memory[LINE : LINE + like.numel() * like.element_size()].view(
+                like.dtype
+            )
         return self.known[key]
 
 
@@ -144,7 +149,9 @@ class Channel:
         if self.world > 1 and x.numel():
             try:
                 if self.staged:
-                    begun = getattr(self.wires, operation)(found, *([0] if operation == "broadcast" else []))
+                    begun = getattr(self.wires, operation)(
+                        found, *([0] if operation == "broadcast" else [])
+                    )
                 elif operation == "broadcast":
                     begun = dist.broadcast(found, group_src=0, group=self.group, async_op=True)
                 else:
@@ -156,7 +163,12 @@ class Channel:
 
     def agree(self, facts: Mapping[str, Any]) -> None:
         """Raise a ValueError if processes differ in a fact, and say in which."""
-        meeting.agree(facts, lambda rows: self.everyone(torch.from_numpy(rows).to(self.device), "meet").cpu().numpy())
+        meeting.agree(
+            facts,
+            lambda rows: (
+                self.everyone(torch.from_numpy(rows).to(self.device), "meet").cpu().numpy()
+            ),
+        )
 
     def exchange(
         self,
@@ -168,7 +180,9 @@ class Channel:
     ) -> dict[int, torch.Tensor]:
         """Send and receive tensors, all concurrently; every tensor has the shape and type of `like`, and is `what`."""
         begun = self.begin_exchange(sends, sources, like, what, number)
-        into = {rank: torch.empty(like.shape, dtype=like.dtype, device=like.device) for rank in sources}
+        into = {
+            rank: torch.empty(like.shape, dtype=like.dtype, device=like.device) for rank in sources
+        }
         for piece, heard in begun.pieces():
             for rank, received in heard.items():
                 into[rank].view(-1)[piece] = received
@@ -190,7 +204,10 @@ class Channel:
         tensors must not change before the exchange has ended. With `whole` they arrive in one piece. If they are not
         `known` yet, `Exchange.send` sends them, piece by piece.
         """
-        require(not self.failure, f"{self.name} has stopped, so make a new one; the cause was: {self.failure}")
+        require(
+            not self.failure,
+            f"{self.name} has stopped, so make a new one; the cause was: {self.failure}",
+        )
         size = f"{like.numel()} of {str(like.dtype).removeprefix('torch.')}"
         text = f"{self.name}, step {self.step}, message {self.round if number is None else number}, {size}: {what}"
         self.round += number is None
@@ -221,13 +238,17 @@ class Channel:
         """Tell all others why this process stops, and wait until they have too; those in `parted` have said so."""
         self.failure = reason
         letter, told = self.envelope(), []
-        letter.bytes[:LINE] = _line(next(begins for begins, kind in STOPPED.items() if kind is error) + reason)
+        letter.bytes[:LINE] = _line(
+            next(begins for begins, kind in STOPPED.items() if kind is error) + reason
+        )
         for rank in self.others:
             with suppress(PeerLost):
                 told += self.post([(rank, "send", letter.part(0))], ANNOUNCEMENT)
         for rank in self.others:
             with suppress(PeerLost):
-                expected = [exchange.line_from(rank) for exchange in self.open if rank in exchange.peers]
+                expected = [
+                    exchange.line_from(rank) for exchange in self.open if rank in exchange.peers
+                ]
                 while rank not in parted:
                     heard, begun = expected.pop(0) if expected else self.listen(rank)
                     self.wait(begun)
@@ -262,7 +283,8 @@ class Channel:
             return []
         verbs = {"send": dist.isend, "recv": dist.irecv}
         operations = [
-            dist.P2POp(verbs[verb], tensor, group=self.group, group_peer=rank) for rank, verb, tensor in asked
+            dist.P2POp(verbs[verb], tensor, group=self.group, group_peer=rank)
+            for rank, verb, tensor in asked
         ]
         try:
             works = dist.batch_isend_irecv(operations)
@@ -285,7 +307,9 @@ class Channel:
         late = "imed out" in str(error)
         what = f"did not answer within {self.limit.total_seconds():g} s" if late else "is gone"
         who = "a process" if rank is None else f"rank {self.names[rank]}"
-        raise PeerLost(f"rank {self.names[self.rank]}: {who} {what}, in step {self.step}") from error
+        raise PeerLost(
+            f"rank {self.names[self.rank]}: {who} {what}, in step {self.step}"
+        ) from error
 
 
 class Exchange:
@@ -313,7 +337,10 @@ class Exchange:
         self.tag = 0 if self.inline else 1 << 30 | zlib.crc32(line) >> 2
         self.heard = {rank: channel.listen(rank) for rank in self.peers}
         count = -(-like.numel() // self.length) if channel.staged and not self.inline else 0
-        self.places = [slice(k * self.length, min((k + 1) * self.length, like.numel())) for k in reversed(range(count))]
+        self.places = [
+            slice(k * self.length, min((k + 1) * self.length, like.numel()))
+            for k in reversed(range(count))
+        ]
         """Those of the pieces, in the order in which they are sent."""
         self.rows = min(AHEAD, count)
         self.shelves = {rank: self._shelf(self.rows * self.length) for rank in sources if self.rows}
@@ -328,7 +355,9 @@ class Exchange:
         lines += [(rank, "send", self._letter(None)) for rank in alone]
         self.told = channel.post(lines, ANNOUNCEMENT)
         place = torch.device("cpu") if channel.staged else like.device
-        copies = {} if self.inline else {key: x.to(place).contiguous() for key, x in tensors.items()}
+        copies = (
+            {} if self.inline else {key: x.to(place).contiguous() for key, x in tensors.items()}
+        )
         self.asked = [(rank, "send", copies[id(x)]) for rank, x in sends.items() if copies]
         self.unsent, self.sent = list(self.places), list[Begun]()
         while known and self.unsent:
@@ -339,7 +368,9 @@ class Exchange:
     def send(self) -> None:
         """Send the next piece, which is known."""
         place = self.unsent.pop(0)
-        self.sent.append(self.channel.post([(rank, verb, x[place]) for rank, verb, x in self.asked], self.tag))
+        self.sent.append(
+            self.channel.post([(rank, verb, x[place]) for rank, verb, x in self.asked], self.tag)
+        )
 
     def _letter(self, x: torch.Tensor | None) -> torch.Tensor:
         """The line, and the tensor if there is one, in one message."""
@@ -364,7 +395,9 @@ class Exchange:
             channel.wait(begun)
         channel.open.remove(self)
         alike = [rank for rank, (envelope, _) in self.heard.items() if envelope.line == self.line]
-        arriving = self._arriving([rank for rank in self.sources if rank in alike], alike, after_sends)
+        arriving = self._arriving(
+            [rank for rank in self.sources if rank in alike], alike, after_sends
+        )
         if len(alike) < len(self.peers):
             # Where two processes agree, they exchange what they announced, even if one of them then stops.
             for _ in arriving:
@@ -381,12 +414,20 @@ class Exchange:
     ) -> Iterator[tuple[slice, dict[int, torch.Tensor]]]:
         channel, like = self.channel, self.like
         if self.inline:
-            yield slice(None), {rank: self.heard[rank][0].tensor(like).to(like.device) for rank in sources}
+            yield (
+                slice(None),
+                {rank: self.heard[rank][0].tensor(like).to(like.device) for rank in sources},
+            )
         elif not channel.staged:
-            into = {rank: torch.empty(like.numel(), dtype=like.dtype, device=like.device) for rank in sources}
+            into = {
+                rank: torch.empty(like.numel(), dtype=like.dtype, device=like.device)
+                for rank in sources
+            }
             asked = [(rank, "recv", x) for rank, x in into.items()]
             asked += [message for message in self.asked if message[0] in alike]
-            channel.wait(channel.post_at_once(asked if like.numel() else []))  # where a line says it all, it is all
+            channel.wait(
+                channel.post_at_once(asked if like.numel() else [])
+            )  # where a line says it all, it is all
             yield slice(None), into
         else:
             yield from self._by_pieces(sources, alike, after_sends)
@@ -399,7 +440,9 @@ class Exchange:
             into, begun = self.waiting.pop(0)
             channel.wait([message for message in begun if message[0] in sources])
             if after_sends:
-                channel.wait([message for message in self.sent.pop(0) if message[0] in alike])  # gloo waits only once
+                channel.wait(
+                    [message for message in self.sent.pop(0) if message[0] in alike]
+                )  # gloo waits only once
             piece = slice(None) if len(self.places) == 1 else place
             yield piece, {rank: into[rank].to(like.device) for rank in sources}
             if k + self.rows < len(self.places):
@@ -409,7 +452,10 @@ class Exchange:
     def _ask(self, k: int) -> tuple[dict[int, torch.Tensor], Begun]:
         """Begin to receive the k-th piece from every source."""
         begin, size = k % self.rows * self.length, self.places[k].stop - self.places[k].start
-        into = {rank: shelf.view(self.like.dtype)[begin : begin + size] for rank, shelf in self.shelves.items()}
+        into = {
+            rank: shelf.view(self.like.dtype)[begin : begin + size]
+            for rank, shelf in self.shelves.items()
+        }
         return into, self.channel.post([(rank, "recv", x) for rank, x in into.items()], self.tag)
 
     def _shelf(self, numbers: int) -> torch.Tensor:
@@ -422,19 +468,26 @@ class Exchange:
 
     def _differ(self) -> NoReturn:
         """Stop, since a process announced something else, or has itself stopped."""
-        channel, lines = self.channel, {rank: envelope.line for rank, (envelope, _) in self.heard.items()}
+        channel, lines = (
+            self.channel,
+            {rank: envelope.line for rank, (envelope, _) in self.heard.items()},
+        )
         reasons = {rank: found for rank, line in lines.items() if (found := reason_in(line))}
         for rank, line in lines.items():
             if rank not in reasons and line != self.line:
                 here, there = _text(self.line), _text(line)
                 mine, theirs = channel.names[channel.rank], channel.names[rank]
                 reason = f"rank {mine} expected '{here}', and rank {theirs} sent '{there}': all processes must "
-                reason += "make the same steps and calls, in the same order and with the same numbers"
+                reason += (
+                    "make the same steps and calls, in the same order and with the same numbers"
+                )
                 channel.part(reason, ValueError, [*reasons])
                 raise ValueError(reason)
         reason, error = next(iter(reasons.values()))
         channel.part(reason, error, [*reasons])
-        raise error(f"rank {channel.names[channel.rank]} stops in step {channel.step}, since {reason}")
+        raise error(
+            f"rank {channel.names[channel.rank]} stops in step {channel.step}, since {reason}"
+        )
 
 
 def _line(text: str) -> bytes:
@@ -448,4 +501,6 @@ def _text(line: bytes) -> str:
 def reason_in(line: bytes) -> tuple[str, type[Exception]] | None:
     """Why the process that sent the line has stopped, and the type of its error; None if it has not."""
     text = _text(line)
-    return next(((text.removeprefix(b), error) for b, error in STOPPED.items() if text.startswith(b)), None)
+    return next(
+        ((text.removeprefix(b), error) for b, error in STOPPED.items() if text.startswith(b)), None
+    )

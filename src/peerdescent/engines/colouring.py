@@ -28,7 +28,9 @@ def colours(messages: Sequence[Message]) -> list[list[Message]]:
     edges: dict[tuple[str, int], dict[int, tuple[str, int]]] = defaultdict(dict)
     for source, target in messages:
         left, right = ("sends", source), ("hears", target)
-        free, spare = (next(c for c in range(rounds) if c not in edges[end]) for end in (left, right))
+        free, spare = (
+            next(c for c in range(rounds) if c not in edges[end]) for end in (left, right)
+        )
         path, end, colour = [], right, free
         while colour in edges[end]:
             path.append((end, edges[end][colour], colour))

@@ -53,7 +53,13 @@ class Loop:
         seed: Any,
         feed: Feed | None = None,
     ) -> None:
-        self.program, self.numbers, self.data, self.weights, self.seed = program, numbers, data, weights, seed
+        self.program, self.numbers, self.data, self.weights, self.seed = (
+            program,
+            numbers,
+            data,
+            weights,
+            seed,
+        )
         self.later = program._replace(method=method.later)
         does = outline(method)
         self.requests, self.first_requests = does.requests, does.first_requests
@@ -61,7 +67,9 @@ class Loop:
             _meet_arrays_anew()
         self.feed = feed
         if feed is None:
-            self.chunk = max(1, _chunk(problem.oracle, data, self.requests) // max(1, np.size(seed)))
+            self.chunk = max(
+                1, _chunk(problem.oracle, data, self.requests) // max(1, np.size(seed))
+            )
         self.small = _is_small(problem, weights.width, self.requests)
         if program.many:
             # For many configurations the library's products with a minibatch are faster; batch 1 has no such products.
@@ -93,7 +101,10 @@ class Loop:
         # Most methods draw in iteration 0 as in later ones, and then one program serves for both.
         shared = set(self.requests) & set(self.first_requests)
         ahead = self._ahead(0).samples if shared else {}
-        return {one: ahead[one] if one in shared else self._draw(one, 1, 0) for one in self.first_requests}
+        return {
+            one: ahead[one] if one in shared else self._draw(one, 1, 0)
+            for one in self.first_requests
+        }
 
     def _ahead(self, t: int) -> Chunk:
         """The chunk that contains iteration t, with the samples drawn ahead."""
@@ -106,7 +117,15 @@ class Loop:
 
     def _draw(self, request: tuple[int, int], chunk: int, t: int) -> Any:
         """The samples of a request in iterations t, ..., t + chunk - 1."""
-        return _draw(self.program.oracle, self.program.mesh, *request, chunk, self.data, self.seed, np.int32(t))
+        return _draw(
+            self.program.oracle,
+            self.program.mesh,
+            *request,
+            chunk,
+            self.data,
+            self.seed,
+            np.int32(t),
+        )
 
     def _start(self, samples: Any, x0: Any) -> Any:
         return _start(self.program, self.numbers, self.data, self.weights, self.seed, samples, x0)
@@ -114,7 +133,9 @@ class Loop:
     def _advance(self, state: Any, t: int, count: int, ahead: Chunk) -> Any:
         advance = _advance_small if self.small else _advance
         values = self.numbers, self.data, self.weights, self.seed, ahead.samples
-        return advance(self.later, *values, state, np.array([ahead.first, t - ahead.first, count], np.int32))
+        return advance(
+            self.later, *values, state, np.array([ahead.first, t - ahead.first, count], np.int32)
+        )
 
 
 _met: set[Any] = set()
@@ -143,7 +164,12 @@ class Alike(Fixed):
 
 
 def _lifted(
-    act: Callable[..., Any], seed: Any, mesh: Mesh | None, seeds: tuple[Any, ...], cuts: tuple[Any, ...], out: Any
+    act: Callable[..., Any],
+    seed: Any,
+    mesh: Mesh | None,
+    seeds: tuple[Any, ...],
+    cuts: tuple[Any, ...],
+    out: Any,
 ) -> Any:
     """`act` mapped over seeds if there is an array of them, or over the devices of a mesh, or unchanged.
 
@@ -160,7 +186,12 @@ def _lifted(
 
 def _by_seed(act: Callable[..., Any], seeds: tuple[Any, ...], *values: Any) -> Any:
     """`act` mapped over seeds. A single one is not mapped, since both sides of a branch by a coin would be computed."""
-    count = {len(leaf) for axis, tree in zip(seeds, values, strict=True) if axis == 0 for leaf in jax.tree.leaves(tree)}
+    count = {
+        len(leaf)
+        for axis, tree in zip(seeds, values, strict=True)
+        if axis == 0
+        for leaf in jax.tree.leaves(tree)
+    }
     if count != {1}:
         return jax.vmap(act, in_axes=seeds)(*values)
     pairs = zip(seeds, values, strict=True)
@@ -171,11 +202,16 @@ def _by_seed(act: Callable[..., Any], seeds: tuple[Any, ...], *values: Any) -> A
 def cuts_of(state: Any) -> Any:
     """The sharding of a state: vectors are sharded by node; single numbers and the memory of links are replicated."""
     own, memory = Running.parts(state)
-    return Running.of(jax.tree.map(lambda a: FIRST if np.ndim(a) else SAME, own), jax.tree.map(lambda _: SAME, memory))
+    return Running.of(
+        jax.tree.map(lambda a: FIRST if np.ndim(a) else SAME, own),
+        jax.tree.map(lambda _: SAME, memory),
+    )
 
 
 @partial(jax.jit, static_argnums=0)
-def _start(program: Program, numbers: Any, data: Any, weights: Any, seed: Any, ahead: Any, x0: Any) -> Any:
+def _start(
+    program: Program, numbers: Any, data: Any, weights: Any, seed: Any, ahead: Any, x0: Any
+) -> Any:
     out = None
     if program.mesh is not None:
         alone = partial(begin, program._replace(mesh=None), weights=Alike())
@@ -187,26 +223,49 @@ def _start(program: Program, numbers: Any, data: Any, weights: Any, seed: Any, a
 
 
 def _interval(
-    program: Program, numbers: Any, data: Any, weights: Any, seed: Any, ahead: Any, state: Any, clock: Any
+    program: Program,
+    numbers: Any,
+    data: Any,
+    weights: Any,
+    seed: Any,
+    ahead: Any,
+    state: Any,
+    clock: Any,
 ) -> Any:
     cut = cuts_of(state)
-    seeds, cuts = (None, None, None, 0, 0, 0, None), (SAME, FIRST, weights.cut, SAME, SECOND, cut, SAME)
+    seeds, cuts = (
+        (None, None, None, 0, 0, 0, None),
+        (SAME, FIRST, weights.cut, SAME, SECOND, cut, SAME),
+    )
     act = _lifted(partial(interval, program), seed, program.mesh, seeds, cuts, cut)
     return act(numbers, data, weights, seed, ahead, state, clock)
 
 
 _advance = jax.jit(_interval, static_argnums=0, donate_argnums=6)
-_advance_small = jax.jit(_interval, static_argnums=0, donate_argnums=6, compiler_options=WITHOUT_LIBRARY)
+_advance_small = jax.jit(
+    _interval, static_argnums=0, donate_argnums=6, compiler_options=WITHOUT_LIBRARY
+)
 
 
 # Compiled separately, since all methods that draw the same samples share it.
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def _draw(oracle: Oracle, mesh: Mesh | None, call: int, batch: int, chunk: int, data: Any, seed: Any, t: Any) -> Any:
+def _draw(
+    oracle: Oracle,
+    mesh: Mesh | None,
+    call: int,
+    batch: int,
+    chunk: int,
+    data: Any,
+    seed: Any,
+    t: Any,
+) -> Any:
     """The samples of iterations t, ..., t + chunk - 1."""
     axis = None if mesh is None else AXIS
 
     def ahead(data: Any, seed: Any, t: Any) -> Any:
-        return jax.vmap(lambda s: draw(oracle, data, seed, s, call, batch, axis))(t + jnp.arange(chunk))
+        return jax.vmap(lambda s: draw(oracle, data, seed, s, call, batch, axis))(
+            t + jnp.arange(chunk)
+        )
 
     return _lifted(ahead, seed, mesh, (None, 0, None), (FIRST, SAME, SAME), SECOND)(data, seed, t)
 
@@ -222,14 +281,18 @@ def forget() -> None:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def evaluate(oracle: Oracle, mesh: Mesh | None, points: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
+def evaluate(
+    oracle: Oracle, mesh: Mesh | None, points: jax.Array, data: Any
+) -> tuple[jax.Array, jax.Array]:
     """F (k,) and its gradients (k, p) at points (k, p). On a mesh, each device computes the part of its own nodes."""
 
     def share(points: jax.Array, data: Any) -> Any:
         found = _average(oracle, points, data)
         return found if mesh is None else lax.pmean(found, AXIS)
 
-    found: tuple[jax.Array, jax.Array] = _lifted(share, 0, mesh, (), (SAME, FIRST), SAME)(points, data)
+    found: tuple[jax.Array, jax.Array] = _lifted(share, 0, mesh, (), (SAME, FIRST), SAME)(
+        points, data
+    )
     return found
 
 
@@ -250,7 +313,9 @@ def _average(oracle: Oracle, points: jax.Array, data: Any) -> tuple[jax.Array, j
     at_once = max(1, EVALUATED_AT_ONCE // max(held, points.shape[1]))
     if len(points) <= at_once:
         return some(points)
-    padded = jnp.pad(points, ((0, -len(points) % at_once), (0, 0)), mode="edge").reshape(-1, at_once, points.shape[1])
+    padded = jnp.pad(points, ((0, -len(points) % at_once), (0, 0)), mode="edge").reshape(
+        -1, at_once, points.shape[1]
+    )
     values, grads = lax.map(some, padded)
     return values.ravel()[: len(points)], grads.reshape(-1, points.shape[1])[: len(points)]
 
@@ -274,6 +339,8 @@ def _small_is_known() -> bool:
 
 def _chunk(oracle: Oracle, data: Any, requests: tuple[tuple[int, int], ...]) -> int:
     """For how many iterations samples are drawn at once."""
-    drawn = jax.eval_shape(lambda: [draw(oracle, data, jnp.uint32(0), jnp.int32(1), *r) for r in requests])
+    drawn = jax.eval_shape(
+        lambda: [draw(oracle, data, jnp.uint32(0), jnp.int32(1), *r) for r in requests]
+    )
     a_step = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(drawn))
     return int(np.clip(DRAWN_AHEAD // max(1, a_step), 1, 1024))

@@ -46,7 +46,9 @@ class Engine(Protocol):
     node: int | None
     """The node of this process, where each process has one; None where every process has all nodes."""
 
-    def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None: ...
+    def __init__(
+        self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any
+    ) -> None: ...
 
     def warm_up(self, x0: np.ndarray, points: int) -> None:
         """Compile everything, also the evaluation at `points` points, so that measured times exclude compilation."""

@@ -48,7 +48,11 @@ def _as_product(equation: Any) -> Any:
     traced = jax.make_jaxpr(call)(x, kernel)
     (only,) = traced.eqns
     same = [(a.shape, a.dtype, a.weak_type) for a in (only.outvars[0].aval, out)]
-    return equation.replace(primitive=only.primitive, params=only.params) if same[0] == same[1] else equation
+    return (
+        equation.replace(primitive=only.primitive, params=only.params)
+        if same[0] == same[1]
+        else equation
+    )
 
 
 def _is_usual(equation: Any) -> bool:
@@ -65,7 +69,9 @@ def _is_usual(equation: Any) -> bool:
     )
 
 
-def convolution(x: jax.Array, kernel: jax.Array, out_shape: tuple[int, ...], settings: Any) -> jax.Array:
+def convolution(
+    x: jax.Array, kernel: jax.Array, out_shape: tuple[int, ...], settings: Any
+) -> jax.Array:
     """The convolution with these settings of JAX's, without groups and dilation of x, as a matrix product."""
     (_, channels, *places), (to, of, *axes), out = settings["dimension_numbers"]
     around = dict(zip(places, settings["padding"], strict=True))
@@ -84,7 +90,9 @@ def convolution(x: jax.Array, kernel: jax.Array, out_shape: tuple[int, ...], set
             [steps.get(d, 1) for d in range(x.ndim)],
         )
 
-    patches = lax.concatenate([seen(tap) for tap in product(*(range(kernel.shape[d]) for d in axes))], channels)
+    patches = lax.concatenate(
+        [seen(tap) for tap in product(*(range(kernel.shape[d]) for d in axes))], channels
+    )
     matrix = kernel.transpose(*axes, of, to).reshape(-1, kernel.shape[to])
     kinds = {name: settings[name] for name in ("precision", "preferred_element_type")}
     found = lax.dot_general(patches, matrix, (((channels,), (0,)), ((), ())), **kinds)

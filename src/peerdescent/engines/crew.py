@@ -81,7 +81,11 @@ class Apart(Crew):
         self.halted = False
         # Threads do not inherit these.
         config: Any = jax.config
-        self.arithmetic = config.jax_enable_x64, config.jax_default_matmul_precision, config.jax_default_device
+        self.arithmetic = (
+            config.jax_enable_x64,
+            config.jax_default_matmul_precision,
+            config.jax_default_device,
+        )
 
     def engine(self, place: int) -> Engine:
         """One of them."""
@@ -94,7 +98,9 @@ class Apart(Crew):
 
     def advance(self, states: Any, t: int, until: int, which: Sequence[int]) -> Any:
         """A list of states; those of seeds that do not run stay."""
-        advanced = self._timed(lambda place: self._advanced(self.engines[place], states[place], t, until), which)
+        advanced = self._timed(
+            lambda place: self._advanced(self.engines[place], states[place], t, until), which
+        )
         found = dict(zip(which, advanced, strict=True))
         return [found.get(place, state) for place, state in enumerate(states)]
 
@@ -153,7 +159,11 @@ class Apart(Crew):
 
     def _inside(self, act: Callable[..., Any], *given: Any) -> Any:
         double, precision, device = self.arithmetic
-        with jax.enable_x64(double), jax.default_matmul_precision(precision), jax.default_device(device):
+        with (
+            jax.enable_x64(double),
+            jax.default_matmul_precision(precision),
+            jax.default_device(device),
+        ):
             return act(*given)
 
 
@@ -189,7 +199,9 @@ class Abreast(Crew):
     def scatter(self, held: Sequence[Any]) -> Any:
         """States (seeds, ...); a seed that ended before iteration 0 gets the state of another."""
         some = next(state for state in held if state is not None)
-        return self.joint.scatter(jax.tree.map(lambda *a: np.stack(a), *(some if a is None else a for a in held)))
+        return self.joint.scatter(
+            jax.tree.map(lambda *a: np.stack(a), *(some if a is None else a for a in held))
+        )
 
     @property
     def seconds(self) -> Sequence[float]:

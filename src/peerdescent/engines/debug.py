@@ -53,7 +53,9 @@ class Net(Eager):
     def grad(self, x: np.ndarray, sample: list[Any]) -> np.ndarray:
         """Each node's minibatch gradient."""
         engine = self.engine
-        return self._vectors("grad", lambda i: engine.oracle.grad(jnp.asarray(x[i]), sample[i], engine.held[i]))
+        return self._vectors(
+            "grad", lambda i: engine.oracle.grad(jnp.asarray(x[i]), sample[i], engine.held[i])
+        )
 
     def full_grad(self, x: np.ndarray) -> np.ndarray:
         """Each node's exact gradient."""
@@ -73,7 +75,9 @@ class Net(Eager):
     def compress(self, x: np.ndarray, operator: Compressor) -> np.ndarray:
         """C(x_i) at each node."""
         draw = self._compression()
-        return self._vectors("compress", lambda i: operator.apply(x[i][None], draw.of(np.array([i])))[0])
+        return self._vectors(
+            "compress", lambda i: operator.apply(x[i][None], draw.of(np.array([i])))[0]
+        )
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
         """The proximal operator of the problem's non-smooth term, at each node."""
@@ -116,9 +120,13 @@ class Turn:
     def disagree(self, number: int, x: np.ndarray) -> np.ndarray:
         """sum_j w_ij (x_i - x_j)."""
         w, messages, noise = self._round(number, x)
-        return self._sums("disagree", w, lambda i, j: x[i] - (x[i] if i == j else messages[j]), -noise)
+        return self._sums(
+            "disagree", w, lambda i, j: x[i] - (x[i] if i == j else messages[j]), -noise
+        )
 
-    def _round(self, number: int, x: np.ndarray, push: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _round(
+        self, number: int, x: np.ndarray, push: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The weights (n, n) of a round, what nodes send, and the noise on what they receive."""
         happens, nodes = self.iteration, np.arange(len(x))
         w = self.net.engine.ideal(self.net.t)
@@ -126,11 +134,19 @@ class Turn:
             w = matrix(happens.rounds, happens.weights(number, push)[1], push)
         w = w.astype(x.dtype)
         noise = happens.noise(number, w - np.diag(w.diagonal()), x, nodes)
-        return w, happens.message(number, x, nodes), np.broadcast_to(np.asarray(noise, x.dtype), x.shape)
+        return (
+            w,
+            happens.message(number, x, nodes),
+            np.broadcast_to(np.asarray(noise, x.dtype), x.shape),
+        )
 
-    def _sums(self, stage: str, w: np.ndarray, term: Callable[[int, int], np.ndarray], noise: np.ndarray) -> np.ndarray:
+    def _sums(
+        self, stage: str, w: np.ndarray, term: Callable[[int, int], np.ndarray], noise: np.ndarray
+    ) -> np.ndarray:
         heard = [np.flatnonzero(row).tolist() for row in w]
-        return self.net._vectors(stage, lambda i: reduce(add, (w[i, j] * term(i, j) for j in heard[i])) + noise[i])
+        return self.net._vectors(
+            stage, lambda i: reduce(add, (w[i, j] * term(i, j) for j in heard[i])) + noise[i]
+        )
 
 
 def _at_each_node(nodes: int, where: str, local: Callable[[int], Any]) -> list[Any]:
@@ -162,8 +178,16 @@ class Debug:
     packages: ClassVar[tuple[str, ...]] = ("jax",)
     node: int | None = None
 
-    def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
-        self.method, self.oracle, self.nodes, self.seed, self.dtype = method, problem.oracle, problem.nodes, seed, dtype
+    def __init__(
+        self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any
+    ) -> None:
+        self.method, self.oracle, self.nodes, self.seed, self.dtype = (
+            method,
+            problem.oracle,
+            problem.nodes,
+            seed,
+            dtype,
+        )
         self.penalty, data = problem.penalty, cast(problem.data, dtype)
         self.held = [jax.tree.map(lambda a, i=i: a[i], data) for i in range(self.nodes)]
         self.links, self.repeats, self.momentum = network.links, network.rounds, network.momentum
@@ -177,18 +201,25 @@ class Debug:
     def start(self, x0: np.ndarray) -> Any:
         """The state after iteration 0."""
         memory = self.links.begin(np, self.seed)
-        return Running.of(self._cast(self.method.at(0).init(np.array(x0, self.dtype), Net(self, 0, memory))), memory)
+        return Running.of(
+            self._cast(self.method.at(0).init(np.array(x0, self.dtype), Net(self, 0, memory))),
+            memory,
+        )
 
     def _cast(self, state: Any) -> Any:
         """The state in the precision of the run, which arrays of a method's own may have raised."""
-        return jax.tree.map(lambda a: a.astype(self.dtype) if getattr(a, "dtype", None) == np.float64 else a, state)
+        return jax.tree.map(
+            lambda a: a.astype(self.dtype) if getattr(a, "dtype", None) == np.float64 else a, state
+        )
 
     def warm_up(self, x0: np.ndarray, points: int) -> None:
         """Nothing to compile."""
 
     def advance(self, state: Any, t: int, until: int) -> Any:
         """One iteration after the other."""
-        with np.errstate(all="ignore"):  # values that are not finite are reported with node, step and stage instead
+        with np.errstate(
+            all="ignore"
+        ):  # values that are not finite are reported with node, step and stage instead
             for step in range(t, until):
                 before, memory = Running.parts(state)
                 memory = self.links.later(np, self.seed, step, memory)

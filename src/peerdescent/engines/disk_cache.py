@@ -17,7 +17,9 @@ def remember() -> None:
     JAX_ENABLE_COMPILATION_CACHE=false turns this off.
     """
     # JAX writes entries in place, so another process may read a part of one. It compiles the program itself then.
-    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry", UserWarning)
+    warnings.filterwarnings(
+        "ignore", "Error (reading|writing) persistent compilation cache entry", UserWarning
+    )
     config: Any = jax.config
     if config.jax_enable_compilation_cache and config.jax_compilation_cache_dir is None:
         folder = cache_folder() / "compiled"

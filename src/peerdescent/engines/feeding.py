@@ -62,7 +62,10 @@ class Reader:
             missing -= len(arrays[0])
             if missing <= 0:
                 break
-        joined = [np.concatenate(parts) for parts in zip(*(one for one in pieces if len(one[0])), strict=True)]
+        joined = [
+            np.concatenate(parts)
+            for parts in zip(*(one for one in pieces if len(one[0])), strict=True)
+        ]
         joined = joined or self.rest
         found, self.rest = [a[:count] for a in joined], [a[count:] for a in joined]
         self.count += len(found[0])
@@ -97,14 +100,20 @@ class Feed:
     def __init__(self, method: Method, problem: Problem, dtype: Any) -> None:
         does, form = outline(method), problem.oracle.form  # type: ignore[attr-defined]
         self.first, self.later = does.first_requests, does.requests
-        drawn = [[tuple(event) for event in flat(one) if isinstance(event, Drawn)] for one in (does.start, does.step)]
+        drawn = [
+            [tuple(event) for event in flat(one) if isinstance(event, Drawn)]
+            for one in (does.start, does.step)
+        ]
         require(
             drawn == [[*self.first], [*self.later]],
             f"{method.name} draws samples in some iterations only, and rows of iterators are read for all: use a "
             "method that draws in every iteration, such as gt-hsgd",
         )
         self.sources, self.form = problem.streams or (), form
-        self.types = [jax.dtypes.canonicalize_dtype({"f": dtype, "i": int}.get(kind, kind)) for _, kind in form.rows]
+        self.types = [
+            jax.dtypes.canonicalize_dtype({"f": dtype, "i": int}.get(kind, kind))
+            for _, kind in form.rows
+        ]
         kinds = zip(form.rows, self.types, strict=True)
         row = sum(math.prod(shape) * kind.itemsize for (shape, _), kind in kinds)
         step = max(1, problem.nodes * row * self._rows(1))
@@ -192,7 +201,11 @@ class Feed:
         return self._chunk(t, count, found)
 
     def _chunk(self, t: int, count: int, found: list[list[np.ndarray]]) -> Chunk:
-        requests, rows, most = self.later if t else self.first, self._rows(t), self.chunk if t else 1
+        requests, rows, most = (
+            self.later if t else self.first,
+            self._rows(t),
+            self.chunk if t else 1,
+        )
         arrays = []
         for k, ((shape, _), kind) in enumerate(zip(self.form.rows, self.types, strict=True)):
             whole = np.zeros((most, len(self.sources), rows, *shape), kind)

@@ -63,7 +63,12 @@ class Fleet:
     """Runs many configurations: `pieces` says which run together, and `follow` runs one piece."""
 
     def __init__(
-        self, members: Sequence[Member], problem: Problem, network: Network, x0: np.ndarray, dtype: Any
+        self,
+        members: Sequence[Member],
+        problem: Problem,
+        network: Network,
+        x0: np.ndarray,
+        dtype: Any,
     ) -> None:
         refuse(problem, "a sweep")
         self.members, self.problem, self.dtype = members, problem, dtype
@@ -96,7 +101,9 @@ class Fleet:
             wholes += [(np.array(some), most, 1 if alone else workers) for some in alike.values()]
         # Every shape of a piece is compiled, and many pieces keep all workers busy as they are.
         few = len(wholes) < 2 * workers
-        found = [piece for some, most, share in wholes for piece in _cut(some, most, share if few else 1)]
+        found = [
+            piece for some, most, share in wholes for piece in _cut(some, most, share if few else 1)
+        ]
         return sorted(found, key=lambda piece: -max(self.members[k].marks[-1] for k in piece[0]))
 
     def follow(
@@ -111,7 +118,13 @@ class Fleet:
         does = outline(method)
         many = not does.has_arrays
         program = Program(
-            method.pattern, self.problem.oracle, does.aliases, many, does.code, does.rounds, self.problem.penalty
+            method.pattern,
+            self.problem.oracle,
+            does.aliases,
+            many,
+            does.code,
+            does.rounds,
+            self.problem.penalty,
         )
         # As many as a power of two share a program; those in excess repeat the last one.
         count = 1 << (len(first) - 1).bit_length() if many and len(first) <= PADDED else len(first)
@@ -128,7 +141,9 @@ class Fleet:
         state, t = loop.start(x0), 1
         if since is not None:
             t = since[0]
-            state = jax.tree.unflatten(jax.tree.structure(state), [jnp.asarray(leaf) for leaf in since[1]])
+            state = jax.tree.unflatten(
+                jax.tree.structure(state), [jnp.asarray(leaf) for leaf in since[1]]
+            )
         nothing = np.zeros(0, dtype=np.int64)
         for stop in (stop for stop in np.unique(marks).tolist() if since is None or stop > t):
             while t < stop:
@@ -171,7 +186,9 @@ class Fleet:
         size = 1 << (len(points) - 1).bit_length()
         padded = np.concatenate([points, np.repeat(points[:1], size - len(points), axis=0)])
         with jax.default_matmul_precision("highest"):  # also if steps may use reduced precision
-            values, grads = evaluate(self.problem.oracle, None, jnp.asarray(padded, self.dtype), self.data)
+            values, grads = evaluate(
+                self.problem.oracle, None, jnp.asarray(padded, self.dtype), self.data
+            )
         with np.errstate(over="ignore"):  # of configurations that diverge
             known = np.asarray(values)[: len(points)], np.asarray(grads)[: len(points)]
             found, mappings = self.problem.penalised(points, *known)
@@ -182,7 +199,11 @@ class Fleet:
         if outline(method).has_arrays:
             return 1
         if jax.default_backend() == "cpu":
-            return max(1, CACHED // (self.problem.nodes * self.problem.dimension * np.dtype(self.dtype).itemsize))
+            return max(
+                1,
+                CACHED
+                // (self.problem.nodes * self.problem.dimension * np.dtype(self.dtype).itemsize),
+            )
         return int(np.clip(memory() // 4 // needed(method, self.problem, self.dtype), 1, LARGEST))
 
 
@@ -190,7 +211,13 @@ def needed(method: Method, problem: Problem, dtype: Any) -> int:
     """The bytes that one configuration and seed needs, about: sixteen vectors of all nodes, and its minibatches."""
     # An exact gradient needs as much memory as a minibatch of all samples.
     held = max(leaf.shape[1] if leaf.ndim > 1 else 1 for leaf in jax.tree.leaves(problem.data))
-    largest = max([1, held if outline(method).takes_exact else 1, *(size for size in method.sizes.values() if size)])
+    largest = max(
+        [
+            1,
+            held if outline(method).takes_exact else 1,
+            *(size for size in method.sizes.values() if size),
+        ]
+    )
     return int((16 * problem.dimension + 4 * largest) * problem.nodes * np.dtype(dtype).itemsize)
 
 

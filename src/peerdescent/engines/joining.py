@@ -57,7 +57,10 @@ def described() -> tuple[int, int]:
     for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
         text = os.environ.get(name, "")
         require(text.isdecimal(), f"{name} = {text!r}: must be a whole number; torchrun sets it")
-    require("MASTER_ADDR" in os.environ, "MASTER_ADDR is not set: it is the address of rank 0; torchrun sets it")
+    require(
+        "MASTER_ADDR" in os.environ,
+        "MASTER_ADDR is not set: it is the address of rank 0; torchrun sets it",
+    )
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
@@ -69,14 +72,18 @@ def place() -> Any:
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     limit = timedelta(seconds=seconds())
     try:
-        return meeting.in_time(lambda: _store(rank, world, limit), "{MASTER_ADDR}:{MASTER_PORT}".format(**os.environ))
+        return meeting.in_time(
+            lambda: _store(rank, world, limit), "{MASTER_ADDR}:{MASTER_PORT}".format(**os.environ)
+        )
     except (RuntimeError, ValueError, TimeoutError) as error:
         raise _unmet(rank, world, error) from error
 
 
 def _unmet(rank: int, world: int, error: Exception) -> PeerLost:
     reason = str(error).splitlines()[0]
-    return PeerLost(f"rank {rank} of {world} could not meet the others within {seconds():g} s: {reason}")
+    return PeerLost(
+        f"rank {rank} of {world} could not meet the others within {seconds():g} s: {reason}"
+    )
 
 
 def _leave() -> None:
@@ -90,11 +97,19 @@ def _store(rank: int, world: int, limit: timedelta) -> Any:
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if rank != 0 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         # After a restart the store of `torchrun` still has the keys of the attempt before.
-        return prefixed(f"attempt-{meeting.attempt()}", kind(host, port, world, is_master=False, timeout=limit))
+        return prefixed(
+            f"attempt-{meeting.attempt()}", kind(host, port, world, is_master=False, timeout=limit)
+        )
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
     listener = socket.create_server((host, port), family=family)
     own = kind(
-        host, port, world, is_master=True, timeout=limit, wait_for_workers=False, master_listen_fd=listener.detach()
+        host,
+        port,
+        world,
+        is_master=True,
+        timeout=limit,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
     )
     return prefixed("attempt-0", own)
 
@@ -116,7 +131,9 @@ class Circle(NamedTuple):
         """The processes of a group; by default all."""
         group = group if group is not None else dist.group.WORLD
         world = dist.get_world_size(group)
-        return cls(dist.get_rank(group), tuple(range(world)), direct(group) if world > 1 else None, group)
+        return cls(
+            dist.get_rank(group), tuple(range(world)), direct(group) if world > 1 else None, group
+        )
 
 
 _made: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
@@ -129,7 +146,9 @@ def direct(group: Any) -> Any:
     All processes of the group make them at the same time. The result has the interface of PyTorch's backends.
     """
     ranks = "-".join(map(str, dist.get_process_group_ranks(group)))
-    store = prefixed(f"peerdescent/{ranks}/{next(_made[ranks])}", dist.distributed_c10d._get_default_store())
+    store = prefixed(
+        f"peerdescent/{ranks}/{next(_made[ranks])}", dist.distributed_c10d._get_default_store()
+    )
     atexit.register(direct.cache_clear)  # else its threads would outlive the interpreter
     return gloo(store, dist.get_rank(group), dist.get_world_size(group))
 

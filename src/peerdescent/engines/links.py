@@ -49,7 +49,9 @@ class Turn:
         own, by = x.tensor.cpu().numpy(), draw.of(np.array([self.links.rank]))
         message = operator.encode(own, by)
         found = x.pool.copy(torch.from_numpy(operator.decode(message, own.size, own.dtype, by)))
-        self.squeezed[id(found)] = Squeezed(found, operator, draw, torch.from_numpy(message).to(x.pool.device))
+        self.squeezed[id(found)] = Squeezed(
+            found, operator, draw, torch.from_numpy(message).to(x.pool.device)
+        )
         return found
 
     def _round(self, number: int, x: Any, verb: str, known: bool = True) -> tuple[Exchange, Any]:
@@ -66,7 +68,9 @@ class Turn:
             sources = [j for j in weights if j != links.rank]
         else:
             sent, arrived = self.happens.weights(number, verb == "push")
-            weights = {j: float(arrived[e, side]) for j, e, side in links.places if arrived[e, side]}
+            weights = {
+                j: float(arrived[e, side]) for j, e, side in links.places if arrived[e, side]
+            }
             # A message that gets lost is sent; one over a link that is down is not.
             sources = [j for j, e, side in links.places if sent[e, side]]
             targets = [j for j, e, side in links.places if sent[e, 1 - side]]
@@ -80,10 +84,20 @@ class Turn:
         elif links.message is not None and links.message != own.dtype:
             message, combined = own.to(links.message), _rounded(combined)
         begun = links.channel.begin_exchange(
-            dict.fromkeys(targets, message), sources, message, what, number, packed is not None, known
+            dict.fromkeys(targets, message),
+            sources,
+            message,
+            what,
+            number,
+            packed is not None,
+            known,
         )
         links.sent += len(targets) * message.numel() * message.element_size()
-        in_place, pool, vectors = verb != "disagree", x.pool, [x]  # x has its memory until it has been sent
+        in_place, pool, vectors = (
+            verb != "disagree",
+            x.pool,
+            [x],
+        )  # x has its memory until it has been sent
 
         def fill() -> torch.Tensor:
             free = spent(vectors, 0) if in_place else None
@@ -91,7 +105,9 @@ class Turn:
             for piece, heard in begun.pieces(after_sends=free is not None):
                 if packed is not None:
                     heard = {j: packed.read(j, received) for j, received in heard.items()}
-                combined(out[piece], own[piece], links.rank, weights, {**heard, SENT: message[piece]})
+                combined(
+                    out[piece], own[piece], links.rank, weights, {**heard, SENT: message[piece]}
+                )
             if noise is not None:
                 add(out, -1.0 if verb == "disagree" else 1.0, noise)
             return out
@@ -114,21 +130,31 @@ class Turn:
 SENT = -1
 """The number under which a round has what this process itself has sent."""
 
-Combination = Callable[[torch.Tensor, torch.Tensor, int, Mapping[int, float], Mapping[int, torch.Tensor]], None]
+Combination = Callable[
+    [torch.Tensor, torch.Tensor, int, Mapping[int, float], Mapping[int, torch.Tensor]], None
+]
 """Writes what a round makes of a piece: out, this node's own x and rank, its weights, what arrived from whom.
 
 `out` may be x, except for differences; what arrived may be changed."""
 
 
 def _weigh(
-    out: torch.Tensor, x: torch.Tensor, rank: int, weights: Mapping[int, float], heard: Mapping[int, torch.Tensor]
+    out: torch.Tensor,
+    x: torch.Tensor,
+    rank: int,
+    weights: Mapping[int, float],
+    heard: Mapping[int, torch.Tensor],
 ) -> None:
     near = [(w, heard[j]) for j, w in weights.items() if j != rank]
     combine(out, [(weights[rank], x), *near] if weights.get(rank) else near)
 
 
 def _differences(
-    out: torch.Tensor, x: torch.Tensor, rank: int, weights: Mapping[int, float], heard: Mapping[int, torch.Tensor]
+    out: torch.Tensor,
+    x: torch.Tensor,
+    rank: int,
+    weights: Mapping[int, float],
+    heard: Mapping[int, torch.Tensor],
 ) -> None:
     out.zero_()
     for j, w in weights.items():
@@ -140,15 +166,23 @@ def _rounded(combined: Combination) -> Combination:
     """The same of rounded messages, as a disagreement of what was sent, so that the mean over all nodes is kept."""
 
     def act(
-        out: torch.Tensor, x: torch.Tensor, rank: int, weights: Mapping[int, float], heard: Mapping[int, torch.Tensor]
+        out: torch.Tensor,
+        x: torch.Tensor,
+        rank: int,
+        weights: Mapping[int, float],
+        heard: Mapping[int, torch.Tensor],
     ) -> None:
         near = [(w, heard[j]) for j, w in weights.items() if j != rank]
         if combined is _weigh:
-            given = 1 - weights.get(rank, 0.0)  # the neighbours' weights of it, whether rows or columns sum to 1
+            given = 1 - weights.get(
+                rank, 0.0
+            )  # the neighbours' weights of it, whether rows or columns sum to 1
             combine(out, [(1.0, x), (-given, heard[SENT]), *near])
         else:
             own = sum(w for w, _ in near)
-            combine(out, [(own, heard[SENT].to(x.dtype)), *((-w, received) for w, received in near)])
+            combine(
+                out, [(own, heard[SENT].to(x.dtype)), *((-w, received) for w, received in near)]
+            )
 
     return act
 
@@ -166,7 +200,9 @@ class Squeezed(NamedTuple):
         pool = self.x.pool
         dtype = torch.empty(0, dtype=pool.dtype).numpy().dtype
         by = self.draw.of(np.array([sender]))
-        return torch.from_numpy(self.operator.decode(message.cpu().numpy(), pool.size, dtype, by)).to(pool.device)
+        return torch.from_numpy(
+            self.operator.decode(message.cpu().numpy(), pool.size, dtype, by)
+        ).to(pool.device)
 
 
 class Links:
@@ -184,7 +220,9 @@ class Links:
             f"{network.n} processes, or take a network of {processes} nodes",
         )
 
-    def __init__(self, network: Network, channel: Channel, seed: int = 0, message: torch.dtype | None = None) -> None:
+    def __init__(
+        self, network: Network, channel: Channel, seed: int = 0, message: torch.dtype | None = None
+    ) -> None:
         self.channel = channel
         self.rank = self.channel.rank
         self.sent, self.numbers, self.message = 0, "", message
@@ -196,7 +234,11 @@ class Links:
             weights = dict(sorted(zip(heard.col.tolist(), heard.data.tolist(), strict=True)))
             targets = sorted(i for i in column.row.tolist() if i != self.rank)
             self.turns.append((weights, targets))
-        places = [(int(a == self.rank), e) for e, (a, b) in enumerate(self.links.ends.tolist()) if self.rank in (a, b)]
+        places = [
+            (int(a == self.rank), e)
+            for e, (a, b) in enumerate(self.links.ends.tolist())
+            if self.rank in (a, b)
+        ]
         self.places = [(int(self.links.ends[e, side]), e, side) for side, e in places]
         """For each link of this node its other end, its number, and the direction of messages from there."""
 

@@ -49,7 +49,9 @@ def in_time(meet: Callable[[], Any], address: str) -> Any:
 
     threading.Thread(target=work, daemon=True).start()
     try:
-        found, error = results.get(timeout=seconds() + 1)  # where the library has a limit, that comes first
+        found, error = results.get(
+            timeout=seconds() + 1
+        )  # where the library has a limit, that comes first
     except queue.Empty:
         raise TimeoutError(f"{address} does not answer") from None
     if error is not None:
@@ -87,7 +89,9 @@ def agree(facts: Mapping[str, Any], gather: Callable[[np.ndarray], Any]) -> None
     gathered = np.asarray(gather(mine)).reshape(-1, *mine.shape)
     for process, rows in enumerate(gathered):
         for name, first, other in zip(facts, gathered[0], rows, strict=True):
-            here, there = (bytes(row).rstrip(b"\0").decode(errors="replace") for row in (first, other))
+            here, there = (
+                bytes(row).rstrip(b"\0").decode(errors="replace") for row in (first, other)
+            )
             require(
                 here == there,
                 f"processes 0 and {process} are not of one run: {name} is {here!r} in one, {there!r} in the other; "
@@ -101,7 +105,9 @@ def told(text: str, gather: Callable[[np.ndarray], Any]) -> str:
     >>> told("stop", lambda rows: np.concatenate([rows, 0 * rows]))
     'stop'
     """
-    return bytes(np.asarray(gather(_rows({"said": text})))[0]).rstrip(b"\0").decode(errors="replace")
+    return (
+        bytes(np.asarray(gather(_rows({"said": text})))[0]).rstrip(b"\0").decode(errors="replace")
+    )
 
 
 def fitted(text: str, size: int) -> bytes:

@@ -27,7 +27,9 @@ SUMMED_UP_TO = 16
 SAME, FIRST, SECOND = Spec(), Spec(AXIS), Spec(None, AXIS)
 """Arrays that are replicated on all devices of a mesh, and those sharded along their first or second axis."""
 
-jax.tree_util.register_dataclass(Rounds, ["ends", "weights", "pushed"], ["nodes", "faults", "graph", "code"])
+jax.tree_util.register_dataclass(
+    Rounds, ["ends", "weights", "pushed"], ["nodes", "faults", "graph", "code"]
+)
 
 
 class Turn(ABC):
@@ -54,7 +56,9 @@ class Turn(ABC):
             return new
         awake = self.awake
         # A number that all nodes share, in the state of a method made by hand, belongs to none of them.
-        return jax.tree.map(lambda a, b: jnp.where(_by_node(awake, a), a, b) if jnp.ndim(a) else a, new, old)
+        return jax.tree.map(
+            lambda a, b: jnp.where(_by_node(awake, a), a, b) if jnp.ndim(a) else a, new, old
+        )
 
 
 class Weights(ABC):
@@ -171,7 +175,9 @@ def gathered(neighbours: jax.Array, weights: jax.Array, x: jax.Array) -> jax.Arr
     x = jnp.asarray(x)
 
     def heard(neighbours: jax.Array, weights: jax.Array) -> jax.Array:
-        return reduce(add, (weights[..., k] * x[neighbours[..., k]] for k in range(neighbours.shape[-1])))
+        return reduce(
+            add, (weights[..., k] * x[neighbours[..., k]] for k in range(neighbours.shape[-1]))
+        )
 
     if on_gpu():
         return heard(neighbours, weights.reshape(*weights.shape, *[1] * (x.ndim - 1)))
@@ -230,7 +236,9 @@ class Realised(Weights):
     def at(self, seed: Any, t: Any, memory: tuple[Any, ...], ahead: Any = None) -> Turn:
         """The network in iteration t."""
         nodes = jnp.arange(self.rounds.nodes)
-        return Happening(self, self.rounds.at(jnp, seed, t, memory), nodes, lambda vectors: vectors, ahead or {})
+        return Happening(
+            self, self.rounds.at(jnp, seed, t, memory), nodes, lambda vectors: vectors, ahead or {}
+        )
 
 
 class Happening(Turn):
@@ -247,7 +255,13 @@ class Happening(Turn):
         hear: Callable[[jax.Array], jax.Array],
         ahead: dict[int, Decided],
     ) -> None:
-        self.weights, self.iteration, self.nodes, self.hear, self.ahead = weights, iteration, nodes, hear, ahead
+        self.weights, self.iteration, self.nodes, self.hear, self.ahead = (
+            weights,
+            iteration,
+            nodes,
+            hear,
+            ahead,
+        )
         self.awake = None if iteration.awake is None else iteration.awake[nodes]
 
     def mix(self, number: int, x: jax.Array) -> jax.Array:
@@ -285,7 +299,9 @@ class Happening(Turn):
         """The sum of the messages received, relative to an origin, with noise."""
         messages = self.hear(self.iteration.message(number, x, self.nodes)) - origin
         total = (
-            product(heard, messages) if self.weights.dense else gathered(self.weights.neighbours[0], heard, messages)
+            product(heard, messages)
+            if self.weights.dense
+            else gathered(self.weights.neighbours[0], heard, messages)
         )
         return total + self.iteration.noise(number, heard, x, self.nodes)
 
@@ -356,7 +372,9 @@ class Repeated(Turn):
         """x - z_K, as a sum of disagreements: z_k - z_{k+1} = (1 + c) (z_k - W z_k) + c (z_{k-1} - z_k)."""
         step, total, now = 0 * x, 0 * x, x
         for k in range(self.rounds):
-            step = (1 + self.momentum) * self.turn.disagree(number * self.rounds + k, now) + self.momentum * step
+            step = (1 + self.momentum) * self.turn.disagree(
+                number * self.rounds + k, now
+            ) + self.momentum * step
             total, now = total + step, now - step
         return total
 
@@ -364,7 +382,10 @@ class Repeated(Turn):
         before = now = x
         for k in range(self.rounds):
             mixed = once(number * self.rounds + k, now)
-            before, now = now, (1 + self.momentum) * mixed - self.momentum * before if self.momentum else mixed
+            before, now = (
+                now,
+                (1 + self.momentum) * mixed - self.momentum * before if self.momentum else mixed,
+            )
         return now
 
 
@@ -372,7 +393,9 @@ def weights_of(network: Network, dtype: Any, batch: int = 1) -> Weights:
     """The weights of a network as a compiled program with minibatches of that size uses them, on the device."""
     if not network.is_known:
         links = network.links
-        neighbours, places = slots(links.ends, network.n, dense=_is_dense(network.n, _widest(links.ends, network.n)))
+        neighbours, places = slots(
+            links.ends, network.n, dense=_is_dense(network.n, _widest(links.ends, network.n))
+        )
         dense = places.shape[1] == network.n
         once: Weights = Realised(links, neighbours[None], places[None], dense)
     else:

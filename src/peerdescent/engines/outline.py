@@ -88,12 +88,20 @@ def _computed(operation: str, *operands: Any) -> Blank:
 
 def _is_vector(part: Any) -> bool:
     """Whether it is a vector, or an array with one number a coordinate; not one with a number a node, (n, 1)."""
-    return part.is_vector if isinstance(part, Blank) else getattr(part, "shape", ())[-1:] not in ((), (1,))
+    return (
+        part.is_vector
+        if isinstance(part, Blank)
+        else getattr(part, "shape", ())[-1:] not in ((), (1,))
+    )
 
 
 def _holds_array(part: Any) -> bool:
     """Whether it is an array, or a placeholder that was computed with one."""
-    return part.has_array if isinstance(part, Blank) else isinstance(part, np.ndarray) or getattr(part, "ndim", 0) > 0
+    return (
+        part.has_array
+        if isinstance(part, Blank)
+        else isinstance(part, np.ndarray) or getattr(part, "ndim", 0) > 0
+    )
 
 
 def _text(part: Any) -> Any:
@@ -130,7 +138,9 @@ class Scheduled(Blank):
 
     def __init__(self, schedule: Schedule) -> None:
         numbers = [part for pair in sorted(schedule.numbers.items()) for part in pair]
-        super().__init__(type(schedule).__name__, fingerprint(schedule.fixed), *numbers, is_vector=False)
+        super().__init__(
+            type(schedule).__name__, fingerprint(schedule.fixed), *numbers, is_vector=False
+        )
         self.schedule = schedule
 
 
@@ -166,7 +176,11 @@ class Message(NamedTuple):
 
     def size(self, dimension: int, item: int) -> float:
         """Its bytes, if a number has so many."""
-        return self.entries(dimension) * item if self.operator is None else self.operator.size(dimension, item)
+        return (
+            self.entries(dimension) * item
+            if self.operator is None
+            else self.operator.size(dimension, item)
+        )
 
 
 class Mix(NamedTuple):
@@ -207,7 +221,11 @@ class Chance(NamedTuple):
 
     def likely(self, t: Any) -> Any:
         """The probability in iterations t."""
-        return self.probability.schedule(t) if isinstance(self.probability, Scheduled) else self.probability
+        return (
+            self.probability.schedule(t)
+            if isinstance(self.probability, Scheduled)
+            else self.probability
+        )
 
 
 class Either(NamedTuple):
@@ -258,7 +276,9 @@ class Recorder:
         if w is None:
             return self._round(x, "push")
         if _is_vector(w) or not _is_vector(x):
-            raise Misuse("net.push(x, w) is called with other than a vector and a number, as in net.push(x, 1.0)")
+            raise Misuse(
+                "net.push(x, w) is called with other than a vector and a number, as in net.push(x, 1.0)"
+            )
         self.events.append(Mix(self.calls.take("round"), Message(numbers=1), "push"))
         self.verbs.add("push of a number")
         return Blank("push", x, w), Blank("push", x, w, is_vector=False)
@@ -274,7 +294,9 @@ class Recorder:
     def compress(self, x: Any, operator: Compressor) -> Blank:
         """Record a compression."""
         if not isinstance(operator, Compressor):
-            raise Misuse(f"it compresses with {operator!r}: give a compressor, such as peer.compressors.top_k(0.1)")
+            raise Misuse(
+                f"it compresses with {operator!r}: give a compressor, such as peer.compressors.top_k(0.1)"
+            )
         if not _is_vector(x):
             raise Misuse("it compresses a number: mix it as it is")
         check_fields(operator, "compressor")
@@ -292,24 +314,32 @@ class Recorder:
         self.verbs.add("dot")
         return Blank("dot", x, y, is_vector=False)
 
-    def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any], phase: Any = 0) -> Any:
+    def every(
+        self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any], phase: Any = 0
+    ) -> Any:
         """Record both branches."""
         if isinstance(period, float):
-            raise Misuse(f"it has a period of {period}: declare it with count(...), and give a whole number")
+            raise Misuse(
+                f"it has a period of {period}: declare it with count(...), and give a whole number"
+            )
         if isinstance(period, int) and period < 1:
             raise Misuse(f"it has a period of {period}: give at least 1")
         if phase:
             self.verbs.add("phase")
         return self._either(Every(period, phase), then, otherwise)
 
-    def chance(self, probability: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    def chance(
+        self, probability: Any, then: Callable[[], Any], otherwise: Callable[[], Any]
+    ) -> Any:
         """Record both branches."""
         if isinstance(probability, int | float) and not 0 <= probability <= 1:
             raise Misuse(f"it has a chance of {probability}: give a probability, in [0, 1]")
         self.verbs.add("chance")
         return self._either(Chance(probability, self.calls.take("coin")), then, otherwise)
 
-    def _either(self, when: Every | Chance, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    def _either(
+        self, when: Every | Chance, then: Callable[[], Any], otherwise: Callable[[], Any]
+    ) -> Any:
         before, call, slot = self.events, self.calls.next, self.slots
         sides, ends, values = [], [], []
         for thunk in (then, otherwise):
@@ -321,11 +351,18 @@ class Recorder:
             values.append(value)
         self.events, self.slots = [*before, Either(when, *sides)], max(ends)
         if not _alike(*values):
-            raise Misuse("the two branches of an every return values of different forms: return the same in both")
+            raise Misuse(
+                "the two branches of an every return values of different forms: return the same in both"
+            )
         # New placeholders: a vector that one branch returns unchanged may be changed by the other.
-        made = ("every", when.period) if isinstance(when, Every) and when.phase == 0 else (type(when).__name__, *when)
+        made = (
+            ("every", when.period)
+            if isinstance(when, Every) and when.phase == 0
+            else (type(when).__name__, *when)
+        )
         return jax.tree.map(
-            lambda a, b: Blank(*made, a, b, is_vector=b.is_vector) if isinstance(b, Blank) else b, *values
+            lambda a, b: Blank(*made, a, b, is_vector=b.is_vector) if isinstance(b, Blank) else b,
+            *values,
         )
 
 
@@ -383,7 +420,9 @@ class Outline(NamedTuple):
     @property
     def rounds(self) -> tuple[int, ...]:
         """The numbers of the rounds of an iteration in which no `then` branch is taken."""
-        return tuple(event.number for event in flat(self.step, rare=False) if isinstance(event, Mix))
+        return tuple(
+            event.number for event in flat(self.step, rare=False) if isinstance(event, Mix)
+        )
 
     @property
     def gradients(self) -> list[Gradient]:
@@ -395,7 +434,9 @@ class Outline(NamedTuple):
         """Whether all gradients are of one sample at the current iterate, one in each iteration."""
         lists = [list(flat(events)) for events in (self.start, self.step)]
         drawn = [[event for event in events if isinstance(event, Drawn)] for events in lists]
-        here = all(gradient.leaf == 0 and gradient.sample is not None for gradient in self.gradients)
+        here = all(
+            gradient.leaf == 0 and gradient.sample is not None for gradient in self.gradients
+        )
         return here and self.slots == 1 and all(len(each) == 1 for each in drawn)
 
     def rounds_ahead(self, t: int) -> list[Mix]:
@@ -462,7 +503,11 @@ def code_of(method: Method) -> str:
     if not method.parts:
         return fingerprint(method.init, method.step)
     own: list[Any] = [kind for kind in map(type, method.parts) if not is_library(kind)]
-    given = [value for value in method.parameters.values() if callable(value) or not is_library(type(value))]
+    given = [
+        value
+        for value in method.parameters.values()
+        if callable(value) or not is_library(type(value))
+    ]
     own += [value.fixed if isinstance(value, Schedule) else value for value in given]
     return fingerprint(*own) if own else ""
 
@@ -473,12 +518,17 @@ def _outline(method: Method, code: str) -> Outline:
     try:
         start, first = recorded(method.init, Leaf(0))
         leaves, structure = jax.tree.flatten(first)
-        aliases = _firsts([id(leaf) if isinstance(leaf, Blank) else (k,) for k, leaf in enumerate(leaves)])
+        aliases = _firsts(
+            [id(leaf) if isinstance(leaf, Blank) else (k,) for k, leaf in enumerate(leaves)]
+        )
         # Leaves that are equal after iteration 0 stay equal if a step maps equal leaves to equal leaves. Leaves for
         # which it does not are distinguished, and the step is recorded again, until nothing changes.
         while True:
             one = {k: Leaf(k, leaves[k].is_vector) for k in aliases if isinstance(leaves[k], Blank)}
-            known = [one[aliases[k]] if isinstance(leaf, Blank) else leaf for k, leaf in enumerate(leaves)]
+            known = [
+                one[aliases[k]] if isinstance(leaf, Blank) else leaf
+                for k, leaf in enumerate(leaves)
+            ]
             step, later = recorded(method.step, jax.tree.unflatten(structure, known))
             if not _alike(first, later):
                 raise Misuse(_other_form(first, later))
@@ -489,7 +539,10 @@ def _outline(method: Method, code: str) -> Outline:
                     "with 1 + 0 * net.dot(x, x), say"
                 )
             after = dict(enumerate(jax.tree.leaves(later)))
-            before, aliases = aliases, _firsts([(k, id(after.get(n))) for n, k in enumerate(aliases)])
+            before, aliases = (
+                aliases,
+                _firsts([(k, id(after.get(n))) for n, k in enumerate(aliases)]),
+            )
             if aliases == before:
                 break
     except (TypeError, AttributeError) as error:
@@ -501,17 +554,30 @@ def _outline(method: Method, code: str) -> Outline:
     made = Blank(*leaves, str(structure), *jax.tree.leaves(later), repr(aliases), *more)
     verbs = frozenset(start.verbs | step.verbs)
     return Outline(
-        start.events, step.events, structure, aliases, slots, has_numbers, made.has_array, made.text, code, verbs
+        start.events,
+        step.events,
+        structure,
+        aliases,
+        slots,
+        has_numbers,
+        made.has_array,
+        made.text,
+        code,
+        verbs,
     )
 
 
 def _other_form(first: Any, later: Any) -> str:
     """What is wrong with the state of a step, whose form differs from that of init."""
-    known = {f"the memory of its {part}": part for part in State._fields[1:] if isinstance(first, State)}
+    known = {
+        f"the memory of its {part}": part for part in State._fields[1:] if isinstance(first, State)
+    }
     pairs = {name: (getattr(first, part), getattr(later, part)) for name, part in known.items()}
     pairs["the state"] = first, later
     what, both = next((name, both) for name, both in pairs.items() if not _alike(*both))
-    before, after = (str(jax.tree.structure(one))[len("PyTreeDef(") : -1].replace("*", "vector") for one in both)
+    before, after = (
+        str(jax.tree.structure(one))[len("PyTreeDef(") : -1].replace("*", "vector") for one in both
+    )
     return f"{what} is {before} after init and {after} after a step: return the same form, vectors in the same order"
 
 
@@ -528,11 +594,16 @@ def _complaint(error: TypeError | AttributeError) -> str:
     if isinstance(error, Misuse):
         return f": {error}"
     if call:
-        words = [str(each).partition(":")[0] for each in list(signature(getattr(Net, call[1])).parameters.values())[1:]]
+        words = [
+            str(each).partition(":")[0]
+            for each in list(signature(getattr(Net, call[1])).parameters.values())[1:]
+        ]
         return f" calls net.{call[1]} with other arguments than it takes: write net.{call[1]}({', '.join(words)})"
     if isinstance(error, AttributeError) and isinstance(error.obj, Recorder):
         return f" uses net.{error.name}: {unknown('verb', error.name, [v for v in vars(Net) if not v.startswith('_')])}"
-    placeholder = rf"(\w+\.)*\b({'|'.join(kind.__name__ for kind in (Blank, Leaf, Squeezed, Scheduled))})\b"
+    placeholder = (
+        rf"(\w+\.)*\b({'|'.join(kind.__name__ for kind in (Blank, Leaf, Squeezed, Scheduled))})\b"
+    )
     if not re.search(placeholder, said):
         return f" fails in its init or step: {said}"
     return (

@@ -112,7 +112,9 @@ class Processes:
 
     packages: ClassVar[tuple[str, ...]] = ("jax", "torch")
 
-    def __init__(self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any) -> None:
+    def __init__(
+        self, method: Method, problem: Problem, network: Network, seed: int, dtype: Any
+    ) -> None:
         joining.connect()
         links.Links.check(network, dist.get_world_size())
         self.links = links.Links(network, Channel.over("engine"), seed)
@@ -121,7 +123,9 @@ class Processes:
         self.method, self.oracle, self.seed, self.dtype = method, problem.oracle, seed, dtype
         self.penalty = problem.penalty
         self.data = cast(problem.part(self.links.rank), dtype)
-        self.pool = Pool(torch.from_numpy(np.empty(problem.dimension, dtype)).to(self.links.channel.device))
+        self.pool = Pool(
+            torch.from_numpy(np.empty(problem.dimension, dtype)).to(self.links.channel.device)
+        )
 
     def warm_up(self, x0: np.ndarray, points: int) -> None:
         """Compile gradients and the evaluation, without communication."""
@@ -133,7 +137,9 @@ class Processes:
         """The state after iteration 0."""
         memory = self.links.links.begin(np, self.seed)
         turn = self.links.begin(0, memory=memory)
-        return Running.of(self.method.at(0).init(self._vector(x0[self.node]), Net(self, 0, turn)), memory)
+        return Running.of(
+            self.method.at(0).init(self._vector(x0[self.node]), Net(self, 0, turn)), memory
+        )
 
     def advance(self, state: Any, t: int, until: int) -> Any:
         """One iteration after the other."""
@@ -179,9 +185,13 @@ class Processes:
     def mean(self, held: np.ndarray) -> np.ndarray:
         """The mean over nodes in float64. Each process computes one part of it, and sends that part to all others."""
         channel = self.links.channel
-        padded = np.pad(held.ravel().astype(float), (0, -held.size % channel.world)).reshape(channel.world, -1)
+        padded = np.pad(held.ravel().astype(float), (0, -held.size % channel.world)).reshape(
+            channel.world, -1
+        )
         parts = torch.from_numpy(padded).to(channel.device)
-        heard = channel.exchange({rank: parts[rank] for rank in channel.others}, channel.others, parts[0], "mean")
+        heard = channel.exchange(
+            {rank: parts[rank] for rank in channel.others}, channel.others, parts[0], "mean"
+        )
         heard[channel.rank] = parts[channel.rank]
         own = torch.stack([heard[rank] for rank in range(channel.world)]).mean(dim=0)
         return channel.everyone(own, "mean").cpu().numpy().ravel()[: held.size].reshape(held.shape)
@@ -193,7 +203,9 @@ class Processes:
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _grad(oracle: Oracle, call: int, batch: int, x: Any, seed: Any, node: Any, t: Any, data: Any) -> jax.Array:
+def _grad(
+    oracle: Oracle, call: int, batch: int, x: Any, seed: Any, node: Any, t: Any, data: Any
+) -> jax.Array:
     return oracle.grad(x, oracle.draw(node_keys(seed, node, t, call), data, batch), data)
 
 

@@ -118,7 +118,9 @@ class Pending:
 
 def settled(tree: Any) -> Any:
     """The same tree with every pending gradient computed."""
-    return jax.tree.map(lambda a: a.value if isinstance(a, Pending) else a, tree, is_leaf=_is_pending)
+    return jax.tree.map(
+        lambda a: a.value if isinstance(a, Pending) else a, tree, is_leaf=_is_pending
+    )
 
 
 def _is_pending(a: Any) -> bool:
@@ -129,12 +131,27 @@ class Net:
     """The verbs in iteration t."""
 
     def __init__(
-        self, program: Program, data: Any, turn: Turn, seed: Any, t: Any, drawn: dict[tuple[int, int], Any]
+        self,
+        program: Program,
+        data: Any,
+        turn: Turn,
+        seed: Any,
+        t: Any,
+        drawn: dict[tuple[int, int], Any],
     ) -> None:
-        self.program, self.data, self.turn, self.seed, self.t, self.drawn = program, data, turn, seed, t, drawn
+        self.program, self.data, self.turn, self.seed, self.t, self.drawn = (
+            program,
+            data,
+            turn,
+            seed,
+            t,
+            drawn,
+        )
         self.calls = Calls()
         self.rare = False
-        self.due: Any = None  # inside `then` of an `every`: the configurations that take it, unless all do
+        self.due: Any = (
+            None  # inside `then` of an `every`: the configurations that take it, unless all do
+        )
         self.pending: list[Pending] = []
 
     def sample(self, batch: int) -> Sample:
@@ -143,7 +160,9 @@ class Net:
         if request in self.drawn and not self.rare:
             return Sample(self.drawn[request], batch)
         program = self.program
-        return Sample(draw(program.oracle, self.data, self.seed, self.t, *request, program.axis), batch)
+        return Sample(
+            draw(program.oracle, self.data, self.seed, self.t, *request, program.axis), batch
+        )
 
     def grad(self, x: Any, sample: Sample) -> Any:
         """Every node's minibatch gradient."""
@@ -207,13 +226,19 @@ class Net:
         products = jax.tree.leaves(settled(x) * settled(y))
         return reduce(add, (a.sum(axis=-1, keepdims=True) for a in products))
 
-    def every(self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any], phase: Any = 0) -> Any:
+    def every(
+        self, period: Any, then: Callable[[], Any], otherwise: Callable[[], Any], phase: Any = 0
+    ) -> Any:
         """One of the two, by the iteration."""
         return self._either((self.t - phase) % period == 0, then, otherwise)
 
-    def chance(self, probability: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    def chance(
+        self, probability: Any, then: Callable[[], Any], otherwise: Callable[[], Any]
+    ) -> Any:
         """One of the two, by a coin."""
-        return self._either(coin(jnp, self.seed, self.t, self.calls.take("coin"), probability), then, otherwise)
+        return self._either(
+            coin(jnp, self.seed, self.t, self.calls.take("coin"), probability), then, otherwise
+        )
 
     def _either(self, due: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Compute only the branch that is taken. If configurations differ, only those that take `then` compute it, and
@@ -257,7 +282,9 @@ class Net:
     @property
     def _oracle(self) -> Oracle:
         """The oracle for minibatches of these nodes."""
-        return with_products(self.program.oracle, several=jax.tree.leaves(self.data)[0].shape[0] > 1)
+        return with_products(
+            self.program.oracle, several=jax.tree.leaves(self.data)[0].shape[0] > 1
+        )
 
     def _gradients(self, x: jax.Array, sample: Sample) -> jax.Array:
         """The gradients of all configurations (n, c, p) on one sample."""
@@ -293,7 +320,9 @@ def with_products(oracle: Oracle, several: bool = False) -> Oracle:
     return by_products(oracle) if several or not on_gpu() else oracle
 
 
-def draw(oracle: Oracle, data: Any, seed: Any, t: Any, call: int, batch: int, axis: str | None = None) -> Any:
+def draw(
+    oracle: Oracle, data: Any, seed: Any, t: Any, call: int, batch: int, axis: str | None = None
+) -> Any:
     """The samples of all nodes in iteration t; with a mesh axis, of the nodes on this device."""
     nodes = _nodes(jax.tree.leaves(data)[0].shape[0], axis)
     return jax.vmap(partial(oracle.draw, batch=batch))(node_keys(seed, nodes, t, call), data)
@@ -305,17 +334,36 @@ def _nodes(count: int, axis: str | None) -> jax.Array:
     return nodes if axis is None else nodes + lax.axis_index(axis) * count
 
 
-def begin(program: Program, numbers: Any, data: Any, weights: Weights, seed: Any, ahead: Any, x0: jax.Array) -> Any:
+def begin(
+    program: Program,
+    numbers: Any,
+    data: Any,
+    weights: Weights,
+    seed: Any,
+    ahead: Any,
+    x0: jax.Array,
+) -> Any:
     """The state after iteration 0; `ahead` has samples from iteration 0 on."""
     memory = weights.begin(seed)
-    net = Net(program, data, weights.at(seed, 0, memory), seed, 0, jax.tree.map(lambda a: a[0], ahead))
+    net = Net(
+        program, data, weights.at(seed, 0, memory), seed, 0, jax.tree.map(lambda a: a[0], ahead)
+    )
     state = settled(program.method.replace(**numbers).at(jnp.int32(0)).init(x0, net))
     # Python numbers in the state of a custom method become arrays of a fixed type, as they are when read from a file.
-    return Running.of(jax.tree.map(lambda a: lax.convert_element_type(a, jnp.result_type(a)), state), memory)
+    return Running.of(
+        jax.tree.map(lambda a: lax.convert_element_type(a, jnp.result_type(a)), state), memory
+    )
 
 
 def interval(
-    program: Program, numbers: Any, data: Any, weights: Weights, seed: Any, ahead: Any, state: Any, clock: jax.Array
+    program: Program,
+    numbers: Any,
+    data: Any,
+    weights: Weights,
+    seed: Any,
+    ahead: Any,
+    state: Any,
+    clock: jax.Array,
 ) -> Any:
     """The state after some more iterations.
 
@@ -328,7 +376,9 @@ def interval(
     structure, distinct = jax.tree.structure(state), sorted(set(program.aliases))
 
     def whole(leaves: list[Any]) -> Any:
-        return jax.tree.unflatten(structure, [leaves[distinct.index(alias)] for alias in program.aliases])
+        return jax.tree.unflatten(
+            structure, [leaves[distinct.index(alias)] for alias in program.aliases]
+        )
 
     def carried(state: Any) -> list[Any]:
         leaves = jax.tree.leaves(state, is_leaf=is_vector)
@@ -341,7 +391,10 @@ def interval(
 
     def body(i: jax.Array, now: Any) -> Any:
         leaves, _, (memory, links) = now
-        turn, drawn = weights.at(seed, first + i, memory, links), jax.tree.map(lambda a: a[i], ahead)
+        turn, drawn = (
+            weights.at(seed, first + i, memory, links),
+            jax.tree.map(lambda a: a[i], ahead),
+        )
         net = Net(program, data, turn, seed, first + i, drawn)
         after = settled(method.at(first + i).step(whole(leaves), net))
         return turn.kept(carried(after), leaves), memory, coming(first + i + 1, memory)
@@ -366,9 +419,13 @@ def _repeated(body: Callable[[Any, Any], Any], skip: Any, count: Any, begun: Any
         return body(i + 1, body(i, state))
 
     def block(k: Any, state: Any) -> Any:
-        return lax.fori_loop(0, BLOCK // 2, lambda j, state: pair(skip + k * BLOCK + 2 * j, state), state)
+        return lax.fori_loop(
+            0, BLOCK // 2, lambda j, state: pair(skip + k * BLOCK + 2 * j, state), state
+        )
 
-    return lax.fori_loop(skip + blocks * BLOCK, skip + count, body, lax.fori_loop(0, blocks, block, begun))
+    return lax.fori_loop(
+        skip + blocks * BLOCK, skip + count, body, lax.fori_loop(0, blocks, block, begun)
+    )
 
 
 def number(value: Any, dtype: Any) -> jax.Array:

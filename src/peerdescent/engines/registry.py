@@ -26,11 +26,20 @@ class Entry(NamedTuple):
 
 
 ENGINES = {
-    "stacked": Entry("all nodes in one array, compiled; simulation on CPU or GPU", "stacked", "Stacked", together=True),
-    "debug": Entry(
-        "a Python loop over nodes, no compilation; names node, step and stage of an error", "debug", "Debug"
+    "stacked": Entry(
+        "all nodes in one array, compiled; simulation on CPU or GPU",
+        "stacked",
+        "Stacked",
+        together=True,
     ),
-    "sharded": Entry("nodes over the devices of a JAX mesh, one or many hosts", "sharded", "Sharded"),
+    "debug": Entry(
+        "a Python loop over nodes, no compilation; names node, step and stage of an error",
+        "debug",
+        "Debug",
+    ),
+    "sharded": Entry(
+        "nodes over the devices of a JAX mesh, one or many hosts", "sharded", "Sharded"
+    ),
     "processes": Entry(
         "one process per node, with its own data; started by torchrun",
         "processes",

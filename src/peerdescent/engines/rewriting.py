@@ -23,7 +23,9 @@ def rewritten(function: Callable[..., Any], change: Callable[[Any], Any]) -> Cal
         changed = _changed(traced, change)
         if changed is traced:
             return function(*values)
-        return jax.tree.unflatten(jax.tree.structure(form), jaxpr_as_fun(changed)(*jax.tree.leaves(values)))
+        return jax.tree.unflatten(
+            jax.tree.structure(form), jaxpr_as_fun(changed)(*jax.tree.leaves(values))
+        )
 
     return act
 
@@ -35,7 +37,9 @@ def _changed(given: Any, change: Callable[[Any], Any]) -> Any:
         return given if all(map(is_, found, given)) else found
     if not isinstance(given, PROGRAMS):
         return given
-    inner = getattr(given, "jaxpr", given)  # before JAX 0.11, a program with constants holds one without
+    inner = getattr(
+        given, "jaxpr", given
+    )  # before JAX 0.11, a program with constants holds one without
     if inner is not given:
         found = _changed(inner, change)
         return given if found is inner else given.replace(jaxpr=found)

@@ -14,7 +14,9 @@ from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem
 
 
-def fleet_for(members: list[Member], problem: Problem, network: Network, x0: np.ndarray, dtype: Any) -> Fleet:
+def fleet_for(
+    members: list[Member], problem: Problem, network: Network, x0: np.ndarray, dtype: Any
+) -> Fleet:
     """The fleet that runs these configurations. On a GPU, a `Kernel` if possible; it uses the faster program."""
     # The kernel has no reduced precision.
     reduced = jax.config.jax_default_matmul_precision != "highest"  # type: ignore[attr-defined]

@@ -61,9 +61,15 @@ def connect() -> int:
     """
     address = os.environ.get("JAX_COORDINATOR_ADDRESS")
     if address and not jax.distributed.is_initialized():
-        require(":" in address, f"JAX_COORDINATOR_ADDRESS = {address!r}: must be host:port, as in 127.0.0.1:1234")
+        require(
+            ":" in address,
+            f"JAX_COORDINATOR_ADDRESS = {address!r}: must be host:port, as in 127.0.0.1:1234",
+        )
         count, own = (_from_environment(name) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
-        require(own < count, f"JAX_PROCESS_ID = {own}: must be below JAX_NUM_PROCESSES = {count}; they count from 0")
+        require(
+            own < count,
+            f"JAX_PROCESS_ID = {own}: must be below JAX_NUM_PROCESSES = {count}; they count from 0",
+        )
         address = os.environ["JAX_COORDINATOR_ADDRESS"]
         alone = address if is_loopback(address.rpartition(":")[0].strip("[]")) else None
         bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", alone)
@@ -105,7 +111,10 @@ def _greet() -> None:
 
 def _from_environment(name: str) -> int:
     value = os.environ.get(name, "")
-    require(value.isdecimal(), f"{name} = {value!r}: must be a whole number where JAX_COORDINATOR_ADDRESS is set")
+    require(
+        value.isdecimal(),
+        f"{name} = {value!r}: must be a whole number where JAX_COORDINATOR_ADDRESS is set",
+    )
     return int(value)
 
 
@@ -130,12 +139,16 @@ class Shared:
 
     def disagree(self, x: jax.Array) -> jax.Array:
         """The rows of x - W x of this device's nodes."""
-        return disagreement(heard(x, self.sends, self.rounds), lambda apart: self.local.mix(0, apart))
+        return disagreement(
+            heard(x, self.sends, self.rounds), lambda apart: self.local.mix(0, apart)
+        )
 
 
 def heard(x: jax.Array, sends: Sequence[Any], rounds: Sequence[Any]) -> jax.Array:
     """The vectors of this device's nodes, and those received from other devices."""
-    received = [lax.ppermute(x[send[0, 0]], AXIS, pairs) for send, pairs in zip(sends, rounds, strict=True)]
+    received = [
+        lax.ppermute(x[send[0, 0]], AXIS, pairs) for send, pairs in zip(sends, rounds, strict=True)
+    ]
     return jnp.concatenate([x, *received])
 
 
@@ -159,7 +172,9 @@ class Permuted(Fixed):
         """x - W_t x."""
         return self._in_turn(t, [turn.disagree for turn in self.turns], x)
 
-    def _in_turn(self, t: Any, verbs: list[Callable[[jax.Array], jax.Array]], x: jax.Array) -> jax.Array:
+    def _in_turn(
+        self, t: Any, verbs: list[Callable[[jax.Array], jax.Array]], x: jax.Array
+    ) -> jax.Array:
         return verbs[0](x) if len(verbs) == 1 else lax.switch(t % len(verbs), verbs, x)
 
 
@@ -175,40 +190,54 @@ class Realised(mixing.Realised):
     def cut(self) -> Any:
         """As in `mixing.Realised`."""
         known = super().cut
-        return Realised(known.rounds, SECOND, SECOND, self.dense, (SECOND,) * len(self.sends), self.exchanges)
+        return Realised(
+            known.rounds, SECOND, SECOND, self.dense, (SECOND,) * len(self.sends), self.exchanges
+        )
 
     def at(self, seed: Any, t: Any, memory: tuple[Any, ...], ahead: Any = None) -> mixing.Turn:
         """The network in iteration t."""
         count = self.places.shape[1]
         nodes = lax.axis_index(AXIS) * count + jnp.arange(count)
         hear = partial(heard, sends=self.sends, rounds=self.exchanges)
-        return mixing.Happening(self, self.rounds.at(jnp, seed, t, memory), nodes, hear, ahead or {})
+        return mixing.Happening(
+            self, self.rounds.at(jnp, seed, t, memory), nodes, hear, ahead or {}
+        )
 
 
 def permuted(network: Network, devices: int, dtype: Any) -> Weights:
     """The weights of a network whose nodes are on `devices` devices, as NumPy arrays."""
     if network.is_known:
-        return repeated(Permuted(tuple(_turn(W, devices, dtype) for W in network.matrices)), network)
+        return repeated(
+            Permuted(tuple(_turn(W, devices, dtype) for W in network.matrices)), network
+        )
     links = network.links
     neighbours, places = slots(links.ends, network.n, dense=False)
     row, slot = np.nonzero(places < 2 * len(links.ends))
-    pattern = sparse.csr_array((np.ones(len(row)), (row, neighbours[row, slot])), (network.n, network.n))
+    pattern = sparse.csr_array(
+        (np.ones(len(row)), (row, neighbours[row, slot])), (network.n, network.n)
+    )
     column, sends, rounds, _ = _exchanges(pattern, devices)
     k = network.n // devices
     own = np.zeros_like(neighbours)
-    own[row, slot] = [column[i // k, j] for i, j in zip(row.tolist(), neighbours[row, slot].tolist(), strict=True)]
+    own[row, slot] = [
+        column[i // k, j] for i, j in zip(row.tolist(), neighbours[row, slot].tolist(), strict=True)
+    ]
     return repeated(Realised(links, own[None], places[None], False, sends, rounds), network)
 
 
 def _turn(W: sparse.csr_array, devices: int, dtype: Any) -> Shared:
     entries, k = W.tocoo(), W.shape[0] // devices
     column, sends, rounds, width = _exchanges(W, devices)
-    columns = [column[i // k, j] for i, j in zip(entries.row.tolist(), entries.col.tolist(), strict=True)]
+    columns = [
+        column[i // k, j] for i, j in zip(entries.row.tolist(), entries.col.tolist(), strict=True)
+    ]
     local = sparse.csr_array((entries.data, (entries.row, columns)), (W.shape[0], width))
     return Shared(packed([local], dtype), sends, rounds)
 
 
-def _exchanges(W: sparse.csr_array, devices: int) -> tuple[dict[Message, int], tuple[Any, ...], tuple[Any, ...], int]:
+def _exchanges(
+    W: sparse.csr_array, devices: int
+) -> tuple[dict[Message, int], tuple[Any, ...], tuple[Any, ...], int]:
     """Which vectors devices send each other, in which rounds.
 
     The place of a node's vector on a device, by (device, node); `sends` and `rounds` of `Shared`; and the number of
@@ -279,7 +308,11 @@ class Sharded(Stacked):
 
         def place(a: Any) -> jax.Array:
             a = np.asarray(a)
-            kind = dtype if dtype is not None and jnp.issubdtype(a.dtype, jnp.floating) else jnp.result_type(a)
+            kind = (
+                dtype
+                if dtype is not None and jnp.issubdtype(a.dtype, jnp.floating)
+                else jnp.result_type(a)
+            )
             check_fits("data", a, kind)
             # Each process copies only the parts of its own devices.
             return jax.make_array_from_callback(

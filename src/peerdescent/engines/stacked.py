@@ -29,12 +29,18 @@ class Stacked(Loop):
     node: int | None = None
     mesh: Mesh | None = None
 
-    def __init__(self, method: Method, problem: Problem, network: Network, seed: Any, dtype: Any) -> None:
+    def __init__(
+        self, method: Method, problem: Problem, network: Network, seed: Any, dtype: Any
+    ) -> None:
         does = outline(method)
         # Compressors, penalties, faults of messages and numbers in a state need a vector as one array.
-        whole = does.has_numbers or "compress" in does.verbs or problem.penalty or not network.is_known
+        whole = (
+            does.has_numbers or "compress" in does.verbs or problem.penalty or not network.is_known
+        )
         parts = () if whole or problem.dimension < IN_PARTS_FROM else problem.parts
-        data, weights = self.place(problem, network, dtype, max((batch for _, batch in does.requests), default=1))
+        data, weights = self.place(
+            problem, network, dtype, max((batch for _, batch in does.requests), default=1)
+        )
         weights = in_sums(weights) if parts else weights
         program = Program(
             method.pattern,
@@ -48,7 +54,9 @@ class Stacked(Loop):
         )
         numbers = {name: number(value, dtype) for name, value in method.numbers.items()}
         feed = None if problem.streams is None else Feed(method, problem, dtype)
-        super().__init__(program, method, problem, numbers, data, weights, jnp.asarray(seed, jnp.uint32), feed)
+        super().__init__(
+            program, method, problem, numbers, data, weights, jnp.asarray(seed, jnp.uint32), feed
+        )
 
     def place(self, problem: Problem, network: Network, dtype: Any, batch: int) -> tuple[Any, Any]:
         """The data and the weights, on the device, for minibatches of that size."""

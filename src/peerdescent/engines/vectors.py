@@ -27,7 +27,11 @@ class Pool:
 
     def take(self) -> Tensor:
         """A tensor (p,) with any values, which belongs to the caller."""
-        return self.free.pop() if self.free else torch.empty(self.size, dtype=self.dtype, device=self.device)
+        return (
+            self.free.pop()
+            if self.free
+            else torch.empty(self.size, dtype=self.dtype, device=self.device)
+        )
 
     def own(self, tensor: Tensor) -> Vector:
         """The tensor as a vector. Nobody else may have it: its memory goes to the pool."""
@@ -107,7 +111,9 @@ class Vector:
     def terms(self) -> list[tuple[float, Vector]]:
         """The factors and vectors of a sum that still has to be computed, in the order of `combine`."""
         found = [] if self._held is not None else [term for term in self._terms if term[0] != 0]
-        return sorted(found, key=lambda term: term[0] != 1)  # a factor 1 costs nothing, so it comes first
+        return sorted(
+            found, key=lambda term: term[0] != 1
+        )  # a factor 1 costs nothing, so it comes first
 
     def _as_terms(self, factor: float) -> list[tuple[float, Vector]]:
         """Terms of `factor` times this vector; a sum enters another one once, and then it is computed."""
@@ -174,7 +180,9 @@ def number(value: Any) -> float:
     """A number that multiplies a vector: a real one, or a tensor with one entry."""
     if isinstance(value, Real) or (hasattr(value, "item") and math.prod(value.shape) == 1):
         return float(value)
-    raise TypeError(f"a vector is computed with vectors and numbers, not with {type(value).__name__}")
+    raise TypeError(
+        f"a vector is computed with vectors and numbers, not with {type(value).__name__}"
+    )
 
 
 def add(out: Tensor, factor: float, x: Tensor) -> None:

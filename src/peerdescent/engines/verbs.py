@@ -17,11 +17,15 @@ class Eager:
     def __init__(self, seed: int, t: int) -> None:
         self.seed, self.t, self.calls = seed, t, Calls()
 
-    def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any], phase: int = 0) -> Any:
+    def every(
+        self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any], phase: int = 0
+    ) -> Any:
         """Call one of the two functions, by the iteration."""
         return self._either((self.t - phase) % period == 0, then, otherwise)
 
-    def chance(self, probability: float, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    def chance(
+        self, probability: float, then: Callable[[], Any], otherwise: Callable[[], Any]
+    ) -> Any:
         """Call one of the two functions, by a coin that is the same for all nodes."""
         number = self.calls.take("coin")
         return self._either(bool(coin(np, self.seed, self.t, number, probability)), then, otherwise)

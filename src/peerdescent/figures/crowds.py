@@ -87,7 +87,9 @@ def ranked(curves: pd.DataFrame, groups: pd.Series, title: str = "", ax: Any = N
     dots.xaxis.set_major_formatter("{x:.0e}")
     dots.xaxis.set_minor_formatter(NullFormatter())
     dots.margins(y=0.02)
-    handles = dict(zip(dots.get_legend_handles_labels()[1], dots.get_legend_handles_labels()[0], strict=True))
+    handles = dict(
+        zip(dots.get_legend_handles_labels()[1], dots.get_legend_handles_labels()[0], strict=True)
+    )
     shown = [group for group in colours if group in handles]
     place.legend([handles[group] for group in shown], shown, "lower center", ncols=6)
     place.title(title)
@@ -97,9 +99,13 @@ def ranked(curves: pd.DataFrame, groups: pd.Series, title: str = "", ax: Any = N
 def _lines(curves: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The points of each line that a logarithmic axis can show."""
     missing = [column for column in COLUMNS if column not in curves]
-    require(not missing, f"the curves have no {', '.join(missing)}: give columns {', '.join(COLUMNS)}")
+    require(
+        not missing, f"the curves have no {', '.join(missing)}: give columns {', '.join(COLUMNS)}"
+    )
     require(len(curves) > 0, "no curves to draw: give at least one")
-    shown = curves.assign(gap=curves["gap"].where(curves["gap"] > 0), low=curves["low"].where(curves["low"] > 0))
+    shown = curves.assign(
+        gap=curves["gap"].where(curves["gap"] > 0), low=curves["low"].where(curves["low"] > 0)
+    )
     return {str(name): own for name, own in shown.groupby("line", sort=False)}
 
 

@@ -35,8 +35,12 @@ def grouped(runs: Runs) -> dict[str, Sequence[Trace]]:
     found = list(_pairs(runs))
     require(len(found) > 0, f"no traces to draw: {REMEDY}")
     methods = [traces[0].identity.method for _, traces in found]
-    heads = [label or method.partition("[")[0] for (label, _), method in zip(found, methods, strict=True)]
-    sharing = {head: {methods[k] for k, other in enumerate(heads) if other == head} for head in heads}
+    heads = [
+        label or method.partition("[")[0] for (label, _), method in zip(found, methods, strict=True)
+    ]
+    sharing = {
+        head: {methods[k] for k, other in enumerate(heads) if other == head} for head in heads
+    }
     labels = [
         label or (head if len(sharing[head]) == 1 else method)
         for (label, _), head, method in zip(found, heads, methods, strict=True)
@@ -44,7 +48,11 @@ def grouped(runs: Runs) -> dict[str, Sequence[Trace]]:
     groups: dict[str, Sequence[Trace]] = {}
     for name, (_, traces) in zip(labels, found, strict=True):
         numbered = (f"{name} {k}" for k in itertools.count(1))
-        free = name if labels.count(name) == 1 else next(n for n in numbered if n not in groups and n not in labels)
+        free = (
+            name
+            if labels.count(name) == 1
+            else next(n for n in numbered if n not in groups and n not in labels)
+        )
         groups[free] = traces
     return groups
 
@@ -54,26 +62,40 @@ def _pairs(runs: Any) -> Iterator[tuple[str, Sequence[Trace]]]:
     if isinstance(runs, Mapping):
         for label, traces in runs.items():
             own = [traces] if isinstance(traces, Trace) else traces
-            require(isinstance(own, Sequence) and not isinstance(own, str), _refusal(f"{label!r} is", own))
+            require(
+                isinstance(own, Sequence) and not isinstance(own, str),
+                _refusal(f"{label!r} is", own),
+            )
             require(len(own) > 0, f"{label!r} has no traces: give at least one")
             for trace in own:
                 require(isinstance(trace, Trace), _refusal(f"{label!r} has one", trace))
-            yield str(label), own if len(own) == 1 or isinstance(own, Traces) else _over_seeds(label, own)
+            yield (
+                str(label),
+                own if len(own) == 1 or isinstance(own, Traces) else _over_seeds(label, own),
+            )
     elif isinstance(runs, Trace):
         yield "", [runs]
     elif isinstance(runs, Traces):
         yield "", runs
     else:
-        require(isinstance(runs, Sequence) and not isinstance(runs, str), _refusal("the runs to draw are", runs))
+        require(
+            isinstance(runs, Sequence) and not isinstance(runs, str),
+            _refusal("the runs to draw are", runs),
+        )
         for one in runs:
-            require(isinstance(one, Trace | Traces | Mapping), _refusal("a list of runs has one", one))
+            require(
+                isinstance(one, Trace | Traces | Mapping), _refusal("a list of runs has one", one)
+            )
             yield from _pairs(one)
 
 
 def _over_seeds(label: object, traces: Sequence[Trace]) -> Traces:
     """The traces of one line, which may differ in seed only, and in metrics that not all have."""
     common = set.intersection(*({one.name for one in trace.metrics} for trace in traces))
-    kept = [replace(trace, metrics=tuple(one for one in trace.metrics if one.name in common)) for trace in traces]
+    kept = [
+        replace(trace, metrics=tuple(one for one in trace.metrics if one.name in common))
+        for trace in traces
+    ]
     try:
         return Traces(kept)
     except ValueError as error:

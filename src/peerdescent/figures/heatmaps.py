@@ -103,8 +103,15 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss", ax: Any = 
     if not best:
         place.title("no configuration is done for every seed")
     else:
-        others = [name for name in names if name not in (x, y, *where) and each[name].nunique(dropna=False) > 1]
-        at = [f"{name}\u00a0=\u00a0{levels(each[name].iloc[best[:1]])[1][0]}" for name in (x, y, *others)]
+        others = [
+            name
+            for name in names
+            if name not in (x, y, *where) and each[name].nunique(dropna=False) > 1
+        ]
+        at = [
+            f"{name}\u00a0=\u00a0{levels(each[name].iloc[best[:1]])[1][0]}"
+            for name in (x, y, *others)
+        ]
         title = f"best {value} {each[value].iloc[best[0]]:.6g} at {', '.join(at)}"
         varied = [name for name in (x, y) if name in where and each[name].nunique() > 1]
         each_of = " and ".join("number of nodes" if name == "nodes" else name for name in varied)
@@ -118,12 +125,19 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss", ax: Any = 
             place.figure.set_figheight(place.figure.get_figheight() + 0.2 * below.count("\n"))
         else:
             place.title(f"{title}\n{below}".strip(), pad=26 if above else None)
-        place.figure.colorbar(mesh, ax=axes, extend="max" if top < high else "neither", pad=0.02, label=value)
+        place.figure.colorbar(
+            mesh, ax=axes, extend="max" if top < high else "neither", pad=0.02, label=value
+        )
         frame: dict[str, Any] = {"fill": False, "edgecolor": "black", "linewidth": 3}
         if not {x, y} <= {*where}:  # otherwise every cell is the best of its setting
             for one in best:
-                axes.add_patch(Rectangle((column[one], row[one]), 1, 1, **frame, clip_on=False, zorder=3))
-            handles = [Patch(**frame, label=f"best for each {each_of}" if varied else "best"), *handles]
+                axes.add_patch(
+                    Rectangle((column[one], row[one]), 1, 1, **frame, clip_on=False, zorder=3)
+                )
+            handles = [
+                Patch(**frame, label=f"best for each {each_of}" if varied else "best"),
+                *handles,
+            ]
     if cells.size <= NUMBERED:
         for i, j in np.argwhere(np.isfinite(cells)):
             ink = "black" if _luminance(mesh.to_rgba(cells[i, j])) > 0.18 else "white"
@@ -142,13 +156,28 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss", ax: Any = 
     axes.yaxis.set_inverted(not is_numeric_dtype(each[y]))  # the first name is at the top
     axes.spines[:].set_visible(False)
     if handles and place.own:
-        place.legend(handles, [str(each.get_label()) for each in handles], "lower center", ncols=len(handles))
+        place.legend(
+            handles, [str(each.get_label()) for each in handles], "lower center", ncols=len(handles)
+        )
     elif handles:  # cells fill the axes, and the title is above: beside the label below, or above where ticks are long
         axes.set_xlabel(axes.get_xlabel(), loc="left")
-        corner = axes.transAxes + ScaledTranslation(0, 4 / 72 if above else -18 / 72, place.figure.dpi_scale_trans)
-        look: dict[str, Any] = {"loc": "lower right" if above else "upper right", "ncols": len(handles)}
-        look |= {"fontsize": 9, "frameon": False, "handlelength": 1.3, "columnspacing": 1.0, "borderaxespad": 0}
-        axes.legend(handles=handles, bbox_to_anchor=(1, 1 if above else 0), bbox_transform=corner, **look)
+        corner = axes.transAxes + ScaledTranslation(
+            0, 4 / 72 if above else -18 / 72, place.figure.dpi_scale_trans
+        )
+        look: dict[str, Any] = {
+            "loc": "lower right" if above else "upper right",
+            "ncols": len(handles),
+        }
+        look |= {
+            "fontsize": 9,
+            "frameon": False,
+            "handlelength": 1.3,
+            "columnspacing": 1.0,
+            "borderaxespad": 0,
+        }
+        axes.legend(
+            handles=handles, bbox_to_anchor=(1, 1 if above else 0), bbox_transform=corner, **look
+        )
     return place.figure
 
 
@@ -158,13 +187,18 @@ def _levels(column: pd.Series) -> tuple[np.ndarray, list[str], str]:
     Numbers are sorted, and names follow in the order of the table. Labels have what is in these brackets.
     """
     places, names = levels(column)
-    plain = [isinstance(value, Real) and not isinstance(value, bool) and value == value for value in column.tolist()]
+    plain = [
+        isinstance(value, Real) and not isinstance(value, bool) and value == value
+        for value in column.tolist()
+    ]
     numbers = {*places[plain].tolist()}
     order = sorted(dict.fromkeys(places.tolist()), key=lambda k: k if k in numbers else len(names))
     split = [re.fullmatch(r"(.*) \((.*)\)", names[k]) for k in order]
     heads = {found[1] if found else "" for found in split}
     common = heads.pop() if len(heads) == 1 else ""
-    labels = [found[2] if found and common else names[k] for k, found in zip(order, split, strict=True)]
+    labels = [
+        found[2] if found and common else names[k] for k, found in zip(order, split, strict=True)
+    ]
     return np.argsort(order)[places], [_filled(label) for label in labels], common
 
 
@@ -181,8 +215,16 @@ def _extent(labels: Sequence[str]) -> tuple[float, float]:
 def _special(axes: Axes, cells: np.ndarray, hatched: np.ndarray) -> list[Patch]:
     """Draw the cells without a value, and lines between all cells; returns the legend's entries for such cells."""
     handles = []
-    for label, hatch, which in (("diverged", "////", hatched), ("not finished", "..", np.isnan(cells) & ~hatched)):
-        look: dict[str, Any] = {"facecolor": "0.9", "edgecolor": "0.55", "hatch": hatch, "linewidth": 0}
+    for label, hatch, which in (
+        ("diverged", "////", hatched),
+        ("not finished", "..", np.isnan(cells) & ~hatched),
+    ):
+        look: dict[str, Any] = {
+            "facecolor": "0.9",
+            "edgecolor": "0.55",
+            "hatch": hatch,
+            "linewidth": 0,
+        }
         for i, j in np.argwhere(which):
             axes.add_patch(Rectangle((j, i), 1, 1, **look))
         handles += [Patch(**look, label=label)] if which.any() else []

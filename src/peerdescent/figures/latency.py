@@ -17,7 +17,9 @@ def latencies(table: pd.DataFrame, title: str, ax: Any = None) -> Figure:
     place = sheet(ax, 1, (8.0, 4.8), pads=(0.04, 0.04))
     (axes,) = place.axes
     for index, (label, own) in enumerate(table.groupby("line", sort=False)):
-        axes.loglog(own["latency"], own["seconds"], label=str(label), markersize=5, **line_style(index))
+        axes.loglog(
+            own["latency"], own["seconds"], label=str(label), markersize=5, **line_style(index)
+        )
     finish(axes, "latency of a link in seconds", "simulated seconds to the target")
     place.legend(*axes.get_legend_handles_labels(), "right upper")
     place.title(title)

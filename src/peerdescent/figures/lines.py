@@ -50,7 +50,9 @@ def comparison(
     groups = grouped(traces)
     every = [trace for own in groups.values() for trace in own]
     chosen = list(panels) or _panels(every)
-    return curves(groups, chosen, optimum, DOT.join(filter(None, [_title(every), _over(groups)])), ax)
+    return curves(
+        groups, chosen, optimum, DOT.join(filter(None, [_title(every), _over(groups)])), ax
+    )
 
 
 def _over(groups: Mapping[str, Sequence[Trace]]) -> str:
@@ -58,7 +60,11 @@ def _over(groups: Mapping[str, Sequence[Trace]]) -> str:
     counts = sorted({len(traces) for traces in groups.values()})
     if counts == [1]:
         return ""
-    return f"mean of {counts[0]} seeds" if len(counts) == 1 else f"means of {counts[0]} to {counts[-1]} seeds"
+    return (
+        f"mean of {counts[0]} seeds"
+        if len(counts) == 1
+        else f"means of {counts[0]} to {counts[-1]} seeds"
+    )
 
 
 def _panels(traces: Sequence[Trace]) -> list[tuple[str, str]]:
@@ -126,13 +132,17 @@ def curves(
             axes.xaxis.set_major_formatter(EngFormatter(unit="B"))
             axes.xaxis.set_major_locator(MaxNLocator(6))
         (_logarithmic if metric.log else _loss_limits if y == "loss" else _linear)(axes, drawn)
-    handles = [line for line in place.axes[0].get_lines() if not str(line.get_label()).startswith("_")]
+    handles = [
+        line for line in place.axes[0].get_lines() if not str(line.get_label()).startswith("_")
+    ]
     room = int(12.6 * place.width)
     labels = [_wrapped(str(line.get_label()), max(room - 10, 10)) for line in handles]
     widest = max(len(part) for label in labels for part in label.split("\n"))
     fit = max(1, min(len(handles), room // (10 + widest)))
     if place.own:  # a tall legend must not take the room of the panels
-        tall = math.ceil(len(handles) / fit) * (0.07 + 0.17 * max(label.count("\n") + 1 for label in labels))
+        tall = math.ceil(len(handles) / fit) * (
+            0.07 + 0.17 * max(label.count("\n") + 1 for label in labels)
+        )
         place.figure.set_figheight(place.figure.get_figheight() + max(0.0, tall - LEGEND))
     place.legend(handles, labels, "lower center", ncols=fit, handlelength=3.2)
     place.title(title or (_over(groups) if place.own else ""))
@@ -144,7 +154,9 @@ def _wrapped(label: str, width: int) -> str:
     return (
         label
         if len(label) <= width
-        else "\n".join(textwrap.wrap(re.sub(r",(?=\S)", ", ", label), width, break_on_hyphens=False))
+        else "\n".join(
+            textwrap.wrap(re.sub(r",(?=\S)", ", ", label), width, break_on_hyphens=False)
+        )
     )
 
 
@@ -152,7 +164,9 @@ def _check(
     groups: Mapping[str, Sequence[Trace]], panels: Sequence[tuple[str, str]], optimum: float | None
 ) -> dict[str, Metric]:
     """Refuse panels with unknown axes; returns the metrics for the vertical axis."""
-    pairs = len(panels) > 0 and all(not isinstance(panel, str) and len(panel) == 2 for panel in panels)
+    pairs = len(panels) > 0 and all(
+        not isinstance(panel, str) and len(panel) == 2 for panel in panels
+    )
     require(pairs, f'panels = {panels!r}: give pairs, such as [("epoch", "loss")]')
     every = [trace for traces in groups.values() for trace in traces]
     described = [metric for trace in every for metric in trace.metrics]
@@ -163,7 +177,9 @@ def _check(
         if y not in metrics:
             raise unknown("vertical axis", y, metrics)
         given = y != "gap" or optimum is not None
-        require(given, "a gap is loss - optimum: give optimum=, such as the smallest loss of a long run")
+        require(
+            given, "a gap is loss - optimum: give optimum=, such as the smallest loss of a long run"
+        )
     return metrics
 
 
@@ -181,7 +197,13 @@ class _Line(NamedTuple):
 
 
 def _group(
-    axes: Axes, index: int, name: str, traces: Sequence[Trace], x: str, metric: Metric, optimum: float | None
+    axes: Axes,
+    index: int,
+    name: str,
+    traces: Sequence[Trace],
+    x: str,
+    metric: Metric,
+    optimum: float | None,
 ) -> list[_Line]:
     diverged = [trace for trace in traces if trace.status == Status.diverged]
     kept = [trace for trace in traces if trace.status != Status.diverged]
@@ -206,11 +228,15 @@ def _group(
         **style,
     )
     for other in others:
-        axes.plot(other.x, other.mean, color=style["color"], linestyle=style["linestyle"], linewidth=0.9)
+        axes.plot(
+            other.x, other.mean, color=style["color"], linestyle=style["linestyle"], linewidth=0.9
+        )
     return [line, *others]
 
 
-def _line(name: str, traces: Sequence[Trace], x: str, metric: Metric, optimum: float | None) -> _Line:
+def _line(
+    name: str, traces: Sequence[Trace], x: str, metric: Metric, optimum: float | None
+) -> _Line:
     """The mean over traces and its band, restricted to values that the metric's axis can show."""
     tables = [trace.table if optimum is None else add_gap(trace.table, optimum) for trace in traces]
     for wanted in (x, metric.name):
@@ -219,7 +245,9 @@ def _line(name: str, traces: Sequence[Trace], x: str, metric: Metric, optimum: f
         finite = all(np.isfinite(table[wanted].to_numpy(float)).any() for table in tables)
         require(finite, f"{name!r} has no finite {wanted} at any record; choose another panel")
     found = band(tables, x, metric.name)
-    require(len(found.x) > 0, f"the traces of {name!r} have no {x} in common: give them the same budget")
+    require(
+        len(found.x) > 0, f"the traces of {name!r} have no {x} in common: give them the same budget"
+    )
     low, high = found.edges(metric.log)
     least = float(np.nanmin(found.values))
     if not metric.log:
@@ -244,11 +272,16 @@ def _loss_limits(axes: Axes, lines: Sequence[_Line]) -> None:
     Above the start, show no more than below it. If less than a fifth of the height is left after a tenth of a run, show
     no more than twice that.
     """
-    start, low = max(_finite(line.mean[:1] for line in lines)), min(_finite(line.low for line in lines))
+    start, low = (
+        max(_finite(line.mean[:1] for line in lines)),
+        min(_finite(line.low for line in lines)),
+    )
     reach = start - low
     escaped = [bool((line.high > start + reach).any()) for line in lines]
     top = start + reach if any(escaped) and not all(escaped) else math.inf
-    steady = [line for line, gone in zip(lines, escaped, strict=True) if not gone and not line.diverged]
+    steady = [
+        line for line, gone in zip(lines, escaped, strict=True) if not gone and not line.diverged
+    ]
     late = _finite(line.high[line.x >= 0.9 * line.x[0] + 0.1 * line.x[-1]] for line in steady)
     if steady and len(late) > 0:
         left = max(late) - low
@@ -269,7 +302,9 @@ def _logarithmic(axes: Axes, lines: Sequence[_Line]) -> None:
     if said:
         shown = "\n".join(_wrapped(each, 48) for each in said)
         box = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1}
-        axes.text(s=shown, transform=axes.transAxes, fontsize=9, color="0.3", bbox=box, zorder=4, **at)
+        axes.text(
+            s=shown, transform=axes.transAxes, fontsize=9, color="0.3", bbox=box, zorder=4, **at
+        )
     if len(unseen) == len(lines):
         return
     axes.set_yscale("log")
@@ -281,7 +316,9 @@ def _logarithmic(axes: Axes, lines: Sequence[_Line]) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
     if high < 200 * low:  # too few powers of ten for tick labels
         digits = "25" if high > 5 * low else "123456789"
-        axes.yaxis.set_minor_formatter(FuncFormatter(lambda v, _: f"{v:g}" if f"{v:e}"[0] in digits else ""))
+        axes.yaxis.set_minor_formatter(
+            FuncFormatter(lambda v, _: f"{v:g}" if f"{v:e}"[0] in digits else "")
+        )
         axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
 
 

@@ -49,12 +49,18 @@ def drawing(network: Network, ax: Any = None) -> Figure:
         axes.set_aspect("equal")
         _draw(axes, network, turn, places, scale if panels.own else _scale(axes, width, height))
         if turns > 1:
-            drawn = f"a draw, t = {turn}" if network.graph is not None else f"t mod {network.period} = {turn}"
+            drawn = (
+                f"a draw, t = {turn}"
+                if network.graph is not None
+                else f"t mod {network.period} = {turn}"
+            )
             axes.set_title(drawn, fontsize=10)
     lam = network.lam if network.lam > 1e-12 else 0  # smaller values are rounding
     faults = "".join(f"{fault}, " for fault in network.faults)
     if panels.own or turns == 1:
-        panels.title(f"{network.name}, n = {network.n}, {network.rule} weights, {faults}λ = {lam:.4g}")
+        panels.title(
+            f"{network.name}, n = {network.n}, {network.rule} weights, {faults}λ = {lam:.4g}"
+        )
     return panels.figure
 
 
@@ -88,9 +94,19 @@ def _draw(axes: Axes, network: Network, turn: int, places: np.ndarray, scale: fl
         shown = [(places[j], places[i]) for j, i in links if j < i or network.is_directed]
         lines = [line for ends in shown for line in layout.segments(network.name, *ends)]
         axes.add_collection(LineCollection(lines, linewidths=1.2, **ink))
-    axes.scatter(places[:, 0], places[:, 1], s=diameter**2, color="white", edgecolors=BLUE, linewidths=1.3, zorder=3)
+    axes.scatter(
+        places[:, 0],
+        places[:, 1],
+        s=diameter**2,
+        color="white",
+        edgecolors=BLUE,
+        linewidths=1.3,
+        zorder=3,
+    )
     if network.n <= LABELLED:
         for node, (x, y) in enumerate(places):
-            axes.text(x, y, str(node), ha="center", va="center", fontsize=min(9, 0.5 * diameter), zorder=4)
+            axes.text(
+                x, y, str(node), ha="center", va="center", fontsize=min(9, 0.5 * diameter), zorder=4
+            )
     (left, low), (right, high) = places.min(axis=0) - MARGIN, places.max(axis=0) + MARGIN
     axes.set(xlim=(left, right), ylim=(low, high))

@@ -49,7 +49,9 @@ class Sheet:
     @property
     def width(self) -> float:
         """The room for a title or legend, in inches."""
-        return float(self.figure.get_figwidth() * (1 if self.own else self.axes[0].get_position().width))
+        return float(
+            self.figure.get_figwidth() * (1 if self.own else self.axes[0].get_position().width)
+        )
 
     def title(self, text: str, pad: float | None = None) -> None:
         """Write a title over all panels; in the caller's figure, `pad` points over the first one, from its left."""
@@ -60,9 +62,13 @@ class Sheet:
         elif text:
             _lay_out(self.figure)  # again: labels take room
             room = max(axes.bbox.x1 for axes in self.axes) - self.axes[0].bbox.x0
-            self.axes[0].set_title(_wrapped(text, room / self.figure.dpi, 10), loc="left", fontsize=10, pad=pad)
+            self.axes[0].set_title(
+                _wrapped(text, room / self.figure.dpi, 10), loc="left", fontsize=10, pad=pad
+            )
 
-    def legend(self, handles: Sequence[Any], labels: Sequence[str], place: str, panel: int = 0, **look: Any) -> None:
+    def legend(
+        self, handles: Sequence[Any], labels: Sequence[str], place: str, panel: int = 0, **look: Any
+    ) -> None:
         """Draw one legend for all panels: beside them at `place`, or inside of one `panel` in the caller's figure."""
         if self.own:
             loc: Any = f"outside {place}"
@@ -82,8 +88,13 @@ def _wrapped(title: str, room: float, size: float) -> str:
     """A title in lines of at most `room` inches, cut between its parts, and inside of parts that are longer."""
     lines: list[str] = []
     for line in title.split("\n"):
-        width = text_to_path.get_text_width_height_descent(line, FontProperties(size=size), False)[0] / 72
-        most = len(line) if width <= room else max(1, int(0.93 * len(line) * room / width))  # letters differ in width
+        width = (
+            text_to_path.get_text_width_height_descent(line, FontProperties(size=size), False)[0]
+            / 72
+        )
+        most = (
+            len(line) if width <= room else max(1, int(0.93 * len(line) * room / width))
+        )  # letters differ in width
         lines.append("")
         for part in line.replace(" = ", "\u00a0=\u00a0").split(DOT):
             joined = DOT.join(filter(None, [lines[-1], part]))
@@ -116,11 +127,16 @@ def sheet(
     if ax is not None:
         given = [ax] if isinstance(ax, Axes) else list(np.ravel(np.asarray(ax, dtype=object)))
         wrong = next((type(one).__name__ for one in given if not isinstance(one, Axes)), None)
-        require(wrong is None, f"ax holds a {wrong}: give matplotlib's axes, such as plt.subplots()[1]")
+        require(
+            wrong is None, f"ax holds a {wrong}: give matplotlib's axes, such as plt.subplots()[1]"
+        )
         many = f"{panels} panels" if panels > 1 else "one panel"
         form = f"plt.subplots(1, {panels})[1]" if panels > 1 else "plt.subplots()[1]"
         fits = len(given) == len({id(one) for one in given}) == panels
-        require(fits, f"ax has {len(given)} axes, and the figure {many}: give one for each, such as {form}")
+        require(
+            fits,
+            f"ax has {len(given)} axes, and the figure {many}: give one for each, such as {form}",
+        )
         figures = {id(one.figure.figure): one.figure.figure for one in given}
         require(len(figures) == 1, f"ax has axes of {len(figures)} figures: give axes of one")
         theirs = next(iter(figures.values()))
@@ -129,7 +145,9 @@ def sheet(
     figure = Figure(figsize=size)
     figure.set_layout_engine("constrained", w_pad=pads[0], h_pad=pads[1])
     columns = columns or panels
-    places = figure.subplots(math.ceil(panels / columns), columns, squeeze=False, sharey=sharey).flatten()
+    places = figure.subplots(
+        math.ceil(panels / columns), columns, squeeze=False, sharey=sharey
+    ).flatten()
     for extra in places[panels:]:
         extra.remove()
     return Sheet(figure, list(places[:panels]), True)

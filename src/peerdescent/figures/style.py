@@ -62,15 +62,25 @@ def save(figure: Figure, path: str | Path, force: bool = False) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()
     form = path.suffix.lower()[1:]
-    figure.savefig(content, dpi=150, format=form, metadata={"Software" if form == "png" else "Creator": MADE_BY})
+    figure.savefig(
+        content,
+        dpi=150,
+        format=form,
+        metadata={"Software" if form == "png" else "Creator": MADE_BY},
+    )
     write(path, content.getvalue())
     return path
 
 
 def check_replaceable(path: Path, force: bool = False) -> None:
     """Refuse a file of another format, and one that exists and is no figure of this package, unless forced."""
-    require(path.suffix.lower() in SUFFIXES, f"cannot draw {path.name!r}: end its name in {', '.join(SUFFIXES)}")
     require(
-        force or not path.is_file() or MARKS[path.suffix.lower()].format(MADE_BY).encode() in path.read_bytes(),
+        path.suffix.lower() in SUFFIXES,
+        f"cannot draw {path.name!r}: end its name in {', '.join(SUFFIXES)}",
+    )
+    require(
+        force
+        or not path.is_file()
+        or MARKS[path.suffix.lower()].format(MADE_BY).encode() in path.read_bytes(),
         f"{path} is not a figure of peerdescent: give another name, or force=True to replace it",
     )

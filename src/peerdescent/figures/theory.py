@@ -32,7 +32,9 @@ def _plain(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def speedup(table: pd.DataFrame, slopes: pd.DataFrame, curves: pd.DataFrame, ax: Any = None) -> Figure:
+def speedup(
+    table: pd.DataFrame, slopes: pd.DataFrame, curves: pd.DataFrame, ax: Any = None
+) -> Figure:
     """The speed-up with n: gaps by all gradients of the network, and gradients per node by n.
 
     Under a linear speed-up the curves of the first panel coincide.
@@ -50,7 +52,9 @@ def speedup(table: pd.DataFrame, slopes: pd.DataFrame, curves: pd.DataFrame, ax:
     left, right = place.axes
     first = str(table["topology"].iloc[0])
     for index, (nodes, own) in enumerate(curves[curves["topology"] == first].groupby("nodes")):
-        left.loglog(own["nodes"] * own["gradients"], own["rms"], label=f"n = {nodes}", **_style(index))
+        left.loglog(
+            own["nodes"] * own["gradients"], own["rms"], label=f"n = {nodes}", **_style(index)
+        )
     finish(left, f"gradients of all nodes, {first} graph", r"root of the mean gap")
     left.legend(frameon=False, fontsize=9)
     sizes = np.array(sorted(table["nodes"].unique()), dtype=float)
@@ -61,7 +65,9 @@ def speedup(table: pd.DataFrame, slopes: pd.DataFrame, curves: pd.DataFrame, ax:
                 continue
             interval = f"{slope['slope']:.2f} [{slope['low']:.2f}, {slope['high']:.2f}]"
             label = rf"$\epsilon$ = {epsilon:g}, {graph}: slope {interval}"
-            style = _style(index) | ({"linestyle": "-"} if graph == first else {"linestyle": ":", "markersize": 9})
+            style = _style(index) | (
+                {"linestyle": "-"} if graph == first else {"linestyle": ":", "markersize": 9}
+            )
             right.loglog(line["nodes"], line["gradients"], label=label, **style)
     top = table["gradients"].max()
     right.loglog(sizes, 1.6 * top / sizes, color="0.6", linewidth=1, label="slope -1")
@@ -115,7 +121,9 @@ def bound(found: Measured, title: str = "", ax: Any = None) -> Figure:
         style = _style(index) | {"color": colour, "markevery": (3 * index, 16), "linewidth": 1.2}
         axes.loglog(curve["steps"], curve[name], label=name, **style)
     colour = COLOURS[1]
-    axes.fill_between(curve["steps"], curve["least"], curve["most"], color=colour, alpha=0.25, linewidth=0)
+    axes.fill_between(
+        curve["steps"], curve["least"], curve["most"], color=colour, alpha=0.25, linewidth=0
+    )
     axes.loglog(curve["steps"], curve["measured"], color=colour, linewidth=2.4, label="measured")
     lowest = curve["least"].min()
     axes.set_ylim(bottom=max(min(curve[shown].min().min(), lowest) / 2, lowest / 1e5))

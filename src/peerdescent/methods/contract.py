@@ -53,13 +53,17 @@ class Net(Protocol):
         With a number w at every node, the message is x and w, and both sums are returned.
         """
 
-    def every(self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any], phase: int = 0) -> Any:
+    def every(
+        self, period: int, then: Callable[[], Any], otherwise: Callable[[], Any], phase: int = 0
+    ) -> Any:
         """Call `then` when the iteration counter is `phase` modulo `period`, `otherwise` when it is not.
 
         With `phase=-1` that is the last iteration of each period.
         """
 
-    def chance(self, probability: float, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    def chance(
+        self, probability: float, then: Callable[[], Any], otherwise: Callable[[], Any]
+    ) -> Any:
         """Call `then` with this probability, else `otherwise`: one coin for all nodes, drawn from the seed and t."""
 
     def compress(self, x: Vector, operator: Compressor) -> Vector:
@@ -92,7 +96,10 @@ class Calls:
     @contextlib.contextmanager
     def inside(self, start: Mapping[str, int]) -> Iterator[None]:
         """Number what one side of a branch uses, which was entered when `next` was `start`."""
-        require(self.depth < 3, "branches inside of branches inside of branches have another branch: use fewer")
+        require(
+            self.depth < 3,
+            "branches inside of branches inside of branches have another branch: use fewer",
+        )
         width = 64 >> 3 * self.depth
         self.next, self.depth = dict(start), self.depth + 1
         try:
@@ -168,14 +175,19 @@ class Method:
         good = callable(self.init) and callable(self.step) and isinstance(self.name, str)
         require(good, "a method is two functions and a name: give Method(init, step, name='mine')")
         require(
-            not self.parts or all(getattr(each, "parts", None) is self.parts for each in (self.init, self.step)),
+            not self.parts
+            or all(getattr(each, "parts", None) is self.parts for each in (self.init, self.step)),
             f"{self.name} has other functions than its parts: compose parts with peer.compose, or give init and step "
             "without parts",
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Composed methods are copied and pickled as their parts."""
-        return (compose, (*self.parts, self.name)) if self.parts else (Method, (self.init, self.step, self.name))
+        return (
+            (compose, (*self.parts, self.name))
+            if self.parts
+            else (Method, (self.init, self.step, self.name))
+        )
 
     @cached_property
     def _places(self) -> dict[str, tuple[int, str]]:
@@ -185,7 +197,9 @@ class Method:
         """
         names = [declared(part) for part in self.parts]
         return {
-            f"{type(self.parts[k]).__name__}_{name}" if all(name in each for each in names) else name: (k, name)
+            f"{type(self.parts[k]).__name__}_{name}"
+            if all(name in each for each in names)
+            else name: (k, name)
             for k, own in enumerate(names)
             for name in own
         }
@@ -199,7 +213,11 @@ class Method:
     def declared(self) -> dict[str, Parameter]:
         """The declaration of every hyperparameter, by name."""
         found = {name: declared(self.parts[k])[own] for name, (k, own) in self._places.items()}
-        return with_unit_steps(found) if any(isinstance(p, Part) and p.unit for p in self.parts) else found
+        return (
+            with_unit_steps(found)
+            if any(isinstance(p, Part) and p.unit for p in self.parts)
+            else found
+        )
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -234,10 +252,15 @@ class Method:
     def replace(self, **values: Any) -> Method:
         """The same method with other hyperparameters."""
         if not self.parts:
-            require(not values, f"{self.name} was made by hand and has no parameters to replace: {sorted(values)}")
+            require(
+                not values,
+                f"{self.name} was made by hand and has no parameters to replace: {sorted(values)}",
+            )
             return self
         own: list[dict[str, Any]] = [{}, {}]
-        for name, value in sorted(values.items(), key=lambda pair: "." in pair[0]):  # a schedule before its numbers
+        for name, value in sorted(
+            values.items(), key=lambda pair: "." in pair[0]
+        ):  # a schedule before its numbers
             whole, _, number = name.partition(".")
             if whole not in self.declared:
                 raise unknown(f"parameter of {self.name}", name, self.declared)
@@ -245,23 +268,34 @@ class Method:
             if number:
                 known = given(own[place].get(field, getattr(self.parts[place], field)))
                 if not isinstance(known, Schedule):
-                    raise ValueError(f"{name}: {whole} = {known} is no schedule, which has numbers of its own")
+                    raise ValueError(
+                        f"{name}: {whole} = {known} is no schedule, which has numbers of its own"
+                    )
                 value = known.replace(**{number: value})
             own[place][field] = value
-        estimator, fusion = (dataclasses.replace(p, **new) for p, new in zip(self.parts, own, strict=True))
+        estimator, fusion = (
+            dataclasses.replace(p, **new) for p, new in zip(self.parts, own, strict=True)
+        )
         return compose(estimator, fusion, self.name)
 
     @cached_property
     def schedules(self) -> dict[str, Schedule]:
         """The hyperparameters that depend on the iteration."""
-        return {name: value for name, value in self.parameters.items() if isinstance(value, Schedule)}
+        return {
+            name: value for name, value in self.parameters.items() if isinstance(value, Schedule)
+        }
 
     def at(self, t: Any) -> Method:
         """The method in iteration t: itself, with the numbers that its schedules have then."""
         if not self.schedules:
             return self
         values = {name: schedule(t) for name, schedule in self.schedules.items()}
-        return self.replace(**{name: float(value) if isinstance(t, int) else value for name, value in values.items()})
+        return self.replace(
+            **{
+                name: float(value) if isinstance(t, int) else value
+                for name, value in values.items()
+            }
+        )
 
     @cached_property
     def pattern(self) -> Method:
@@ -282,8 +316,13 @@ class Method:
         return f"Method({self})"
 
     def _repr_html_(self) -> str:
-        about = {kind: _described(part) for kind, part in zip(("estimator", "fusion"), self.parts, strict=False)}
-        values = [(name, self.parameters[name], about.range) for name, about in self.declared.items()]
+        about = {
+            kind: _described(part)
+            for kind, part in zip(("estimator", "fusion"), self.parts, strict=False)
+        }
+        values = [
+            (name, self.parameters[name], about.range) for name, about in self.declared.items()
+        ]
         tables = [table(("hyperparameter", "value", "may be"), values)] if values else []
         return card(f"Method: {self.name}", facts(about or {"made": "of two functions"}), *tables)
 
@@ -347,7 +386,9 @@ def compose(estimator: Estimator, fusion: Fusion, name: str | None = None) -> Me
         return State(x, remembered, memory)
 
     def step(state: State, net: Net) -> State:
-        v, remembered = _pair(estimator.step(state.x, state.estimator, net), names[0], "the estimate")
+        v, remembered = _pair(
+            estimator.step(state.x, state.estimator, net), names[0], "the estimate"
+        )
         x, memory = _pair(fusion.step(state.x, v, state.fusion, net), names[1], "the iterate")
         return State(x, remembered, memory)
 
@@ -362,14 +403,19 @@ def _described(part: Any) -> str:
     """The name of a part, and the first line of its documentation."""
     kind = type(part)
     line = (kind.__doc__ or "").partition("\n")[0]
-    return kind.__name__ if not line or line.startswith(f"{kind.__name__}(") else f"{kind.__name__}: {line}"
+    return (
+        kind.__name__
+        if not line or line.startswith(f"{kind.__name__}(")
+        else f"{kind.__name__}: {line}"
+    )
 
 
 def _pair(returned: Any, part: str, first: str) -> tuple[Vector, Any]:
     """What a part returned; refused if it is not a pair."""
     good = isinstance(returned, tuple) and len(returned) == 2
     require(
-        good, f"{part} returned {type(returned).__name__}: return a pair, {first} and the memory (None without one)"
+        good,
+        f"{part} returned {type(returned).__name__}: return a pair, {first} and the memory (None without one)",
     )
     pair: tuple[Vector, Any] = returned
     return pair

@@ -87,7 +87,10 @@ def _once_in_epochs(length: float, row: Mapping[str, Any], samples: float | None
 
 
 def _iterations(length: float, row: Mapping[str, Any], samples: float | None, remedy: str) -> int:
-    require(samples is not None, f"periods are tuned as parts of an epoch, and the problem has none: {remedy}")
+    require(
+        samples is not None,
+        f"periods are tuned as parts of an epoch, and the problem has none: {remedy}",
+    )
     assert samples is not None
     return max(1, round(length * samples / row["batch"]))
 
@@ -131,7 +134,10 @@ class spider(Part):
 
     def step(self, x: Vector, previous: Previous, net: Net) -> tuple[Vector, Previous]:
         """A restart when t is a multiple of the period, else the recursion."""
-        restart, recursion = _restart(x, self.large_batch, net), _recursion(x, previous, self.batch, net)
+        restart, recursion = (
+            _restart(x, self.large_batch, net),
+            _recursion(x, previous, self.batch, net),
+        )
         v = net.every(self.period, restart, recursion)
         return v, Previous(x, v)
 
@@ -198,7 +204,9 @@ class svrg(Part):
             xi = net.sample(self.batch)
             return net.grad(x, xi) - net.grad(tau.x, xi) + tau.grad, tau
 
-        moved: tuple[Vector, Snapshot] = net.every(self.period, lambda: self.init(x, net), corrected)
+        moved: tuple[Vector, Snapshot] = net.every(
+            self.period, lambda: self.init(x, net), corrected
+        )
         return moved
 
 
@@ -229,7 +237,10 @@ class page(Part):
 
     def step(self, x: Vector, previous: Previous, net: Net) -> tuple[Vector, Previous]:
         """A restart by the coin, else the recursion."""
-        restart, recursion = _restart(x, self.large_batch, net), _recursion(x, previous, self.batch, net)
+        restart, recursion = (
+            _restart(x, self.large_batch, net),
+            _recursion(x, previous, self.batch, net),
+        )
         v = net.chance(self.probability, restart, recursion)
         return v, Previous(x, v)
 
@@ -266,8 +277,14 @@ class adam(Part):
     def step(self, x: Vector, last: Moments, net: Net) -> tuple[Vector, Moments]:
         """The moments, corrected for their start."""
         g = net.grad(x, net.sample(self.batch))
-        m, of_m = (self.beta1 * old + (1 - self.beta1) * new for old, new in ((last.m, g), (last.of_m, 1.0)))
-        s, of_s = (self.beta2 * old + (1 - self.beta2) * new for old, new in ((last.s, g * g), (last.of_s, 1.0)))
+        m, of_m = (
+            self.beta1 * old + (1 - self.beta1) * new
+            for old, new in ((last.m, g), (last.of_m, 1.0))
+        )
+        s, of_s = (
+            self.beta2 * old + (1 - self.beta2) * new
+            for old, new in ((last.s, g * g), (last.of_s, 1.0))
+        )
         return (m / of_m) / ((s / of_s) ** 0.5 + self.epsilon), Moments(m, s, of_m, of_s)
 
 

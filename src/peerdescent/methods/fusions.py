@@ -122,7 +122,10 @@ def _by_step_size(coupling: float, row: Mapping[str, Any], samples: float | None
     """Divided by eta."""
     eta = row["eta"]
     known = isinstance(eta, Real)
-    require(known, f"alpha and kappa are tuned as parts of 1/eta, and eta = {eta} is no number: give both")
+    require(
+        known,
+        f"alpha and kappa are tuned as parts of 1/eta, and eta = {eta} is no number: give both",
+    )
     return coupling / float(eta)
 
 
@@ -234,7 +237,9 @@ class push_sum_tracking(Part):
         """Iteration 0, with y_0 = v_0: one round."""
         return self._descend(PushedTracked(x, 1.0, v, v), net)
 
-    def step(self, x: Vector, v: Vector, last: PushedTracked, net: Net) -> tuple[Vector, PushedTracked]:
+    def step(
+        self, x: Vector, v: Vector, last: PushedTracked, net: Net
+    ) -> tuple[Vector, PushedTracked]:
         """Two rounds: one for y, one for u and w."""
         return self._descend(last._replace(y=net.push(last.y) + v - last.v, v=v), net)
 
@@ -384,7 +389,9 @@ class compressed_tracking(Part):
     def step(self, x: Vector, v: Vector, last: Compressed, net: Net) -> tuple[Vector, Compressed]:
         """Two rounds: one for y, one for x."""
         y = last.y + self.gamma * (last.of_y.mixed - last.of_y.z) + v - last.v
-        return self._descend(x, Compressed(y, v, last.of_y.told(y, self.compressor, net), last.of_x), net)
+        return self._descend(
+            x, Compressed(y, v, last.of_y.told(y, self.compressor, net), last.of_x), net
+        )
 
     def _descend(self, x: Vector, now: Compressed, net: Net) -> tuple[Vector, Compressed]:
         x = x + self.gamma * (now.of_x.mixed - now.of_x.z) - self.alpha * now.y
@@ -430,7 +437,9 @@ class local_tracking(Part):
             met = net.mix(last.a - length * self.outer * z)
             return met, Corrected(last.c - net.disagree(z), met)
 
-        met: tuple[Vector, Corrected] = net.every(self.interval, meet, lambda: (local, last), phase=-1)
+        met: tuple[Vector, Corrected] = net.every(
+            self.interval, meet, lambda: (local, last), phase=-1
+        )
         return met
 
 

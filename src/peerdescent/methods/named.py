@@ -105,7 +105,10 @@ def d_pd_sgd(
 
 @_spelled
 def d_get(
-    alpha: float = tracking.alpha, period: int = spider.period, batch: int = spider.batch, large_batch: int = 64
+    alpha: float = tracking.alpha,
+    period: int = spider.period,
+    batch: int = spider.batch,
+    large_batch: int = 64,
 ) -> Method:
     """D-GET: the spider estimator with gradient tracking (combine-then-adapt).
 
@@ -125,7 +128,10 @@ def d_get(
 
 @_spelled
 def d_spider_sfo(
-    alpha: float = exact_diffusion.alpha, period: int = spider.period, batch: int = spider.batch, large_batch: int = 64
+    alpha: float = exact_diffusion.alpha,
+    period: int = spider.period,
+    batch: int = spider.batch,
+    large_batch: int = 64,
 ) -> Method:
     """D-SPIDER-SFO: the spider estimator with exact diffusion.
 
@@ -144,7 +150,9 @@ def d_spider_sfo(
 
 
 @_spelled
-def gt_sarah(alpha: float = tracking.alpha, period: int = spider.period, batch: int = spider.batch) -> Method:
+def gt_sarah(
+    alpha: float = tracking.alpha, period: int = spider.period, batch: int = spider.batch
+) -> Method:
     """GT-SARAH: spider with exact local gradients at its restarts, and gradient tracking; finite sums only.
 
     It mixes before it descends, as Algorithm 2.1 of Xin, Khan and Kar 2020 does: y_{t+1} = W y_t + v_t - v_{t-1},
@@ -256,7 +264,9 @@ def nids(alpha: float = fusions.nids.alpha, batch: int = sgd.batch) -> Method:
 
 
 @_spelled
-def dsgdm(alpha: float = consensus.alpha, rho: float = momentum.rho, batch: int = momentum.batch) -> Method:
+def dsgdm(
+    alpha: float = consensus.alpha, rho: float = momentum.rho, batch: int = momentum.batch
+) -> Method:
     """Decentralized SGD with momentum: x_{t+1} = W(x_t - alpha v_t), with v_t a moving average of gradients.
 
     Lian et al. 2017 with momentum, which stays at its node; Yu et al. 2019 average it too.
@@ -273,7 +283,9 @@ def dsgdm(alpha: float = consensus.alpha, rho: float = momentum.rho, batch: int 
 
 
 @_spelled
-def gt_momentum(alpha: float = tracking.alpha, rho: float = momentum.rho, batch: int = momentum.batch) -> Method:
+def gt_momentum(
+    alpha: float = tracking.alpha, rho: float = momentum.rho, batch: int = momentum.batch
+) -> Method:
     """Moving averages of gradients with gradient tracking.
 
     Up to the start it is DSMT without its acceleration: Huang, Pu and Nedich 2024. Takezawa et al. 2022 have the form
@@ -291,7 +303,9 @@ def gt_momentum(alpha: float = tracking.alpha, rho: float = momentum.rho, batch:
 
 
 @_spelled
-def edm(alpha: float = exact_diffusion.alpha, rho: float = momentum.rho, batch: int = momentum.batch) -> Method:
+def edm(
+    alpha: float = exact_diffusion.alpha, rho: float = momentum.rho, batch: int = momentum.batch
+) -> Method:
     """EDM: moving averages of gradients with exact diffusion.
 
     Hu et al. 2025.
@@ -308,7 +322,9 @@ def edm(alpha: float = exact_diffusion.alpha, rho: float = momentum.rho, batch: 
 
 
 @_spelled
-def gt_svrg(alpha: float = tracking.alpha, period: int = svrg.period, batch: int = svrg.batch) -> Method:
+def gt_svrg(
+    alpha: float = tracking.alpha, period: int = svrg.period, batch: int = svrg.batch
+) -> Method:
     """GT-SVRG: gradients corrected by an exact one at an earlier point, with gradient tracking; finite sums only.
 
     It adapts before it combines; `svrg*tracking[atc=false]`, whose y is v_0 at first, combines before it adapts. We
@@ -365,7 +381,9 @@ def extra(alpha: float = fusions.extra.alpha, batch: int = sgd.batch) -> Method:
 
 
 @_spelled
-def qg_dsgdm(alpha: float = quasi_global.alpha, mu: float = quasi_global.mu, batch: int = sgd.batch) -> Method:
+def qg_dsgdm(
+    alpha: float = quasi_global.alpha, mu: float = quasi_global.mu, batch: int = sgd.batch
+) -> Method:
     """QG-DSGDm: momentum by what neighbours agreed on, for data that differ between nodes.
 
     Lin et al. 2021.
@@ -545,7 +563,9 @@ def docom(
     Returns:
         The method.
     """
-    return compose(hybrid(beta, batch, initial_batch), compressed_tracking(alpha, gamma, compressor), "docom")
+    return compose(
+        hybrid(beta, batch, initial_batch), compressed_tracking(alpha, gamma, compressor), "docom"
+    )
 
 
 @_spelled
@@ -655,7 +675,9 @@ def deepstorm(
     Returns:
         The method.
     """
-    return compose(hybrid(beta, batch, initial_batch), proximal_tracking(alpha, atc=False), "deepstorm")
+    return compose(
+        hybrid(beta, batch, initial_batch), proximal_tracking(alpha, atc=False), "deepstorm"
+    )
 
 
 @_spelled
@@ -694,7 +716,14 @@ class Entry(NamedTuple):
 ALGORITHM_1 = "gt-hsgd[batch=1]"
 """GT-HSGD as in Algorithm 1; the paper tunes every other batch and is silent on this one."""
 
-PURPOSES = ("ideal links", "few bytes", "few rounds", "heavy tails", "directed graphs", "composite problems")
+PURPOSES = (
+    "ideal links",
+    "few bytes",
+    "few rounds",
+    "heavy tails",
+    "directed graphs",
+    "composite problems",
+)
 """What methods are for."""
 
 METHODS = {
@@ -712,7 +741,8 @@ METHODS = {
     "nids": Entry(nids, "Li, Shi & Yan 2019"),
     "dsgdm": Entry(dsgdm, "Lian et al. 2017 with momentum; Yu et al. 2019 average it too"),
     "gt-momentum": Entry(
-        gt_momentum, "Huang et al. 2024 (not accelerated); Takezawa et al. 2022 (atc=False); Gao et al. 2023"
+        gt_momentum,
+        "Huang et al. 2024 (not accelerated); Takezawa et al. 2022 (atc=False); Gao et al. 2023",
     ),
     "edm": Entry(edm, "Hu et al. 2025"),
     "gt-svrg": Entry(gt_svrg, "Xin, Khan & Kar 2020"),
@@ -742,5 +772,8 @@ def by_purpose() -> dict[str, dict[str, Entry]]:
     ['choco-sgd', 'beer', 'motef', 'docom']
     """
     purposes = dict.fromkeys([*PURPOSES, *(entry.purpose for entry in METHODS.values())])
-    groups = {what: {name: one for name, one in METHODS.items() if one.purpose == what} for what in purposes}
+    groups = {
+        what: {name: one for name, one in METHODS.items() if one.purpose == what}
+        for what in purposes
+    }
     return {what: own for what, own in groups.items() if own}

@@ -69,8 +69,13 @@ class Parameter:
 
     def __post_init__(self) -> None:
         distinct = len(set(self.choices)) == len(self.choices)
-        require(distinct, f"the choices {self.choices} are equal in part, as 1 and True are: make them differ")
-        rising = all(0 < one < other for one, other in zip(self.tuned, self.tuned[1:], strict=False))
+        require(
+            distinct,
+            f"the choices {self.choices} are equal in part, as 1 and True are: make them differ",
+        )
+        rising = all(
+            0 < one < other for one, other in zip(self.tuned, self.tuned[1:], strict=False)
+        )
         require(rising, f"tuned = {self.tuned}: give positive values, the smallest first")
         if self.scaled is None:
             for value in self.tuned:
@@ -108,7 +113,9 @@ class Parameter:
             return f"a {'positive' if self.above else 'non-negative'} finite number{none}"
         if self.low > -math.inf:
             return f"a finite number {'above' if self.above else 'of at least'} {self.low:g}{none}"
-        return f"a finite number{f' of at most {self.high:g}' if self.high < math.inf else ''}{none}"
+        return (
+            f"a finite number{f' of at most {self.high:g}' if self.high < math.inf else ''}{none}"
+        )
 
     def __str__(self) -> str:
         """What is declared, in words: the range, the role, and the values that are tuned over.
@@ -117,10 +124,16 @@ class Parameter:
         a whole number of at least 1; tuned over 1, 4
         """
         values = [f"{value:g}" for value in self.tuned]
-        tried = ", ".join(values) if len(values) <= 12 else f"{len(values)} values, {values[0]} to {values[-1]}"
+        tried = (
+            ", ".join(values)
+            if len(values) <= 12
+            else f"{len(values)} values, {values[0]} to {values[-1]}"
+        )
         how = self.scaled and (self.scaled.__doc__ or "Scaled.")
         about = f" ({how[0].lower()}{how[1:].rstrip('.')})" if how else ""
-        return "; ".join(filter(None, [self.range, self.role, f"tuned over {tried}{about}" if values else ""]))
+        return "; ".join(
+            filter(None, [self.range, self.role, f"tuned over {tried}{about}" if values else ""])
+        )
 
     def check(self, name: str, value: Any) -> None:
         """Refuse a value outside the range. Values that are not known yet, such as traced ones, are not checked.
@@ -132,13 +145,17 @@ class Parameter:
                 try:
                     now = float(value(t))
                 except (ArithmeticError, TypeError) as error:
-                    text = f"{name} = {value} has no value at t = {t} ({error}): give another schedule"
+                    text = (
+                        f"{name} = {value} has no value at t = {t} ({error}): give another schedule"
+                    )
                     raise ValueError(text) from None
                 # It may end at the lower end, where the method stands still, and grow beyond all numbers in the end.
                 good = self.low <= now <= self.high and (math.isfinite(now) or t > 10)
                 require(good, f"{name} = {value} is {now:g} at t = {t}: must be {self.range}")
         if self.kind == Kind.compressor and isinstance(value, type):
-            raise ValueError(f"{name} = {value.__name__}: give a compressor, as in {value.__name__}()")
+            raise ValueError(
+                f"{name} = {value.__name__}: give a compressor, as in {value.__name__}()"
+            )
         if not is_known(value) or (value is None and self.optional):
             return
         if self.kind == Kind.switch:
@@ -149,13 +166,22 @@ class Parameter:
             if value not in self.choices:
                 raise unknown(name, value, map(str, self.choices))
         elif self.is_whole:
-            require(whole(name, value, int(self.low)) < 2**31, f"{name} = {value}: must be below 2^31")
+            require(
+                whole(name, value, int(self.low)) < 2**31, f"{name} = {value}: must be below 2^31"
+            )
         else:
             real = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
             inside = real and self.low <= value <= self.high
-            inside = inside and not (self.above and value == self.low) and not (self.below and value == self.high)
+            inside = (
+                inside
+                and not (self.above and value == self.low)
+                and not (self.below and value == self.high)
+            )
             must = "lie " if self.range.startswith("in ") else "be "
-            require(inside, f"{name} = {value}: must {must}{self.range}{f' ({self.note})' if self.note else ''}")
+            require(
+                inside,
+                f"{name} = {value}: must {must}{self.range}{f' ({self.note})' if self.note else ''}",
+            )
 
     def plain(self, value: Any) -> Any:
         """A known value as Python's own number of the declared kind."""
@@ -179,7 +205,9 @@ def without_axes(value: Any) -> Any:
 
 
 def _declared(kind: Kind, default: Any, **more: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"parameter": Parameter(kind, default, **more)})
+    return dataclasses.field(
+        default=default, metadata={"parameter": Parameter(kind, default, **more)}
+    )
 
 
 def number(
@@ -237,7 +265,9 @@ def count(default: int, *, tuned: tuple[float, ...] = (), scaled: Scale | None =
     return _declared(Kind.counter, default, low=1, tuned=tuned, scaled=scaled)
 
 
-def size(default: int | None, *, optional: bool = False, first: bool = False, tuned: tuple[int, ...] = ()) -> Any:
+def size(
+    default: int | None, *, optional: bool = False, first: bool = False, tuned: tuple[int, ...] = ()
+) -> Any:
     """Declare a whole number of at least 1 that determines shapes in the program, such as a batch size.
 
     With `optional`, None is allowed. `first` says that only iteration 0 uses it: methods which differ in it alone share
@@ -283,7 +313,10 @@ class Part:
             if parameter.kind == Kind.number:
                 value = schedules.given(value)
             object.__setattr__(self, name, value)
-            require(getattr(getattr(self, name), "ndim", 0) != 1, f"{name} = {getattr(self, name)}: give one number")
+            require(
+                getattr(getattr(self, name), "ndim", 0) != 1,
+                f"{name} = {getattr(self, name)}: give one number",
+            )
             parameter.check(name, getattr(self, name))
 
 
@@ -308,6 +341,8 @@ def _declarations(kind: Any) -> dict[str, Parameter]:
 def with_unit_steps(parameters: Mapping[str, Parameter]) -> dict[str, Parameter]:
     """The declarations, with a step size that has no grid of its own tuned over `UNIT_STEPS`."""
     return {
-        name: dataclasses.replace(p, tuned=UNIT_STEPS) if p.role == "step size" and p.tuned == STEPS else p
+        name: dataclasses.replace(p, tuned=UNIT_STEPS)
+        if p.role == "step size" and p.tuned == STEPS
+        else p
         for name, p in parameters.items()
     }

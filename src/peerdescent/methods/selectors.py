@@ -38,9 +38,12 @@ def parse(selector: str) -> Method:
         for key in [key for key in values if key in settled and key not in known]:
             given = values.pop(key)
             require(
-                given == settled[key], f"{key} = {given}: {name} has {settled[key]}; compose estimator*fusion instead"
+                given == settled[key],
+                f"{key} = {given}: {name} has {settled[key]}; compose estimator*fusion instead",
             )
-        inner = {key: values.pop(key) for key in [*values] if "." in key}  # numbers of schedules, as alpha.scale
+        inner = {
+            key: values.pop(key) for key in [*values] if "." in key
+        }  # numbers of schedules, as alpha.scale
         _check_names(name, values, known)
         return build(**values).replace(**inner)
     left, _, right = (part.strip() for part in name.partition("*"))
@@ -64,7 +67,9 @@ def method_of(given: Given) -> Method:
         return given
     arguments = inspect.signature(given).parameters.values()
     variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    missing = [one.name for one in arguments if one.default is one.empty and one.kind not in variable]
+    missing = [
+        one.name for one in arguments if one.default is one.empty and one.kind not in variable
+    ]
     require(
         not missing,
         f"{given.__name__} has no default for {', '.join(missing)}: give it one, or give a method it makes",

@@ -47,16 +47,29 @@ def _drawings(network: Network) -> list[Element]:
     most = max(map(len, every)) // (1 if network.is_directed else 2)
     if network.n > NODES or most > LINKS:
         many = f"{network.n:,} nodes" if network.n > NODES else f"{most:,} links"
-        return [note(f"{many} are too many to draw here; peer.figures.drawing(network) draws them in a figure.")]
+        return [
+            note(
+                f"{many} are too many to draw here; peer.figures.drawing(network) draws them in a figure."
+            )
+        ]
     places, drawn = layout.places(network.name, network.n), []
     for turn, pairs in enumerate(every):
         both, name = set(pairs), network.name
-        lines = [s for j, i in pairs if j < i and (i, j) in both for s in layout.segments(name, places[j], places[i])]
+        lines = [
+            s
+            for j, i in pairs
+            if j < i and (i, j) in both
+            for s in layout.segments(name, places[j], places[i])
+        ]
         arrows = [np.stack([places[j], places[i]]) for j, i in pairs if (i, j) not in both]
         if len(every) == 1:
             title = ""
         else:
-            title = f"t mod {network.period} = {turn}" if network.graph is None else f"a draw, t = {turn}"
+            title = (
+                f"t mod {network.period} = {turn}"
+                if network.graph is None
+                else f"a draw, t = {turn}"
+            )
         drawn.append(graph(places, lines, arrows, 220 if len(every) == 1 else 160, title))
     if network.period > TURNS:
         drawn.append(note(f"and {network.period - TURNS} more"))

@@ -80,7 +80,9 @@ class Fault:
         """As the command line has it, such as `drop=0.1`."""
         values = [getattr(self, each.name) for each in dataclasses.fields(self)]
         name = type(self).__name__.replace("_", "-")
-        flags = [f"{each.name}" for each in dataclasses.fields(self) if getattr(self, each.name) is True]
+        flags = [
+            f"{each.name}" for each in dataclasses.fields(self) if getattr(self, each.name) is True
+        ]
         # The repr of a number reads back as the same one.
         numbers = [repr(value) for value in values if not isinstance(value, bool)]
         return f"{name}={','.join([*numbers, *(flag.replace('_', '-') for flag in flags)])}"
@@ -90,7 +92,9 @@ def _checked(fault: Fault, name: str, rule: str, good: Callable[[float], bool]) 
     """Refuse a field that is not such a number, and make it a plain float."""
     value = getattr(fault, name)
     number = isinstance(value, Real) and not isinstance(value, bool)
-    require(number and good(float(value)), f"{name} of {type(fault).__name__} = {value!r}: must {rule}")
+    require(
+        number and good(float(value)), f"{name} of {type(fault).__name__} = {value!r}: must {rule}"
+    )
     object.__setattr__(fault, name, float(value))
 
 
@@ -111,7 +115,10 @@ class drop(Fault):
 
     def __post_init__(self) -> None:
         _check_probability(self, "probability")
-        require(isinstance(self.one_way, bool), f"one_way of drop = {self.one_way!r}: must be true or false")
+        require(
+            isinstance(self.one_way, bool),
+            f"one_way of drop = {self.one_way!r}: must be true or false",
+        )
 
     @property
     def balanced(self) -> bool:  # type: ignore[override]
@@ -153,7 +160,12 @@ class burst(Fault):
 
     def __post_init__(self) -> None:
         _check_probability(self, "enter")
-        _checked(self, "leave", "be a probability in (0, 1]; with 0 links stay down", lambda value: 0 < value <= 1)
+        _checked(
+            self,
+            "leave",
+            "be a probability in (0, 1]; with 0 links stay down",
+            lambda value: 0 < value <= 1,
+        )
 
     @property
     def is_nothing(self) -> bool:
@@ -171,7 +183,9 @@ class burst(Fault):
 
     def later(self, draw: Draw, memory: Any) -> Any:
         """One step of each link's chain."""
-        return draw.xp.where(memory, ~draw.chance(self.leave, len(memory)), draw.chance(self.enter, len(memory)))
+        return draw.xp.where(
+            memory, ~draw.chance(self.leave, len(memory)), draw.chance(self.enter, len(memory))
+        )
 
     def cut(self, draw: Draw, memory: Any, links: int) -> Any:
         """The links that are down."""
@@ -227,7 +241,12 @@ class noise(Fault):
     deviation: float
 
     def __post_init__(self) -> None:
-        _checked(self, "deviation", "be a finite number of at least 0", lambda value: 0 <= value < math.inf)
+        _checked(
+            self,
+            "deviation",
+            "be a finite number of at least 0",
+            lambda value: 0 <= value < math.inf,
+        )
 
     @property
     def is_nothing(self) -> bool:
@@ -250,7 +269,11 @@ class quantize(Fault):
     bits: int
 
     def __post_init__(self) -> None:
-        good = isinstance(self.bits, Integral) and not isinstance(self.bits, bool) and 2 <= self.bits <= 24
+        good = (
+            isinstance(self.bits, Integral)
+            and not isinstance(self.bits, bool)
+            and 2 <= self.bits <= 24
+        )
         require(good, f"bits of quantize = {self.bits!r}: must be a whole number of 2 to 24")
         object.__setattr__(self, "bits", int(self.bits))
 
@@ -290,7 +313,8 @@ class top_k(Fault):
 
 
 FAULTS: dict[str, type[Fault]] = {
-    kind.__name__.replace("_", "-"): kind for kind in (drop, burst, inactive, noise, quantize, top_k)
+    kind.__name__.replace("_", "-"): kind
+    for kind in (drop, burst, inactive, noise, quantize, top_k)
 }
 """The faults by the names that the command line has."""
 
@@ -308,16 +332,23 @@ def parse(text: str) -> Fault:
     kind: type[Fault] = FAULTS[name]
     fields = {each.name.replace("_", "-"): each for each in dataclasses.fields(kind)}
     needed = [each for each in fields.values() if each.default is dataclasses.MISSING]
-    form = ",".join(each.name for each in needed) + "".join(f"[,{n}]" for n, f in fields.items() if f not in needed)
+    form = ",".join(each.name for each in needed) + "".join(
+        f"[,{n}]" for n, f in fields.items() if f not in needed
+    )
     given: dict[str, Any] = {}
     numbers = [part.strip().replace("_", "-") for part in values.split(",")]
     flags = [part for part in numbers if part in fields and fields[part] not in needed]
     numbers = [part for part in numbers if part not in flags]
-    require(len(numbers) == len(needed) and "" not in numbers, f"fault = {text!r}: must be {name}={form}")
+    require(
+        len(numbers) == len(needed) and "" not in numbers,
+        f"fault = {text!r}: must be {name}={form}",
+    )
     for each, part in zip(needed, numbers, strict=True):
         try:
             given[each.name] = int(part) if each.type == "int" else float(part)
         except ValueError:
             kind_of = "a whole number" if each.type == "int" else "a number"
-            raise ValueError(f"fault = {text!r}: {part!r} is not {kind_of}; give {name}={form}") from None
+            raise ValueError(
+                f"fault = {text!r}: {part!r} is not {kind_of}; give {name}={form}"
+            ) from None
     return kind(**given, **{fields[flag].name: True for flag in flags})

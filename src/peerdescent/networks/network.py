@@ -115,7 +115,9 @@ class Network:
         else:
             graphs = weighing.sequence(graph)
             plain = [g for g in graphs if isinstance(g, nx.Graph)]
-            weights_given = (weight for g in plain for *_, weight in g.edges(data="weight", default=1))
+            weights_given = (
+                weight for g in plain for *_, weight in g.edges(data="weight", default=1)
+            )
             if not all(np.array_equal(weight, 1) for weight in weights_given):
                 warnings.warn(
                     "edge weights of the graph are not used, since a rule weighs it: give a matrix, "
@@ -125,7 +127,9 @@ class Network:
             order = next((weighing.order(g, nodes) for g in plain), [])
             names = () if order == list(range(len(order))) else tuple(order)
             built = [
-                weighing.weigh(g, order, weights) if isinstance(g, nx.Graph) else weighing.given(g, weights)
+                weighing.weigh(g, order, weights)
+                if isinstance(g, nx.Graph)
+                else weighing.given(g, weights)
                 for g in graphs
             ]
             titles, rules, matrices = zip(*built, strict=True)
@@ -133,7 +137,10 @@ class Network:
                 require(len(graphs) == 1, "push-pull weights of a sequence: give one graph")
                 pushed = weighing.pushed(matrices[0])
         sizes = [W.shape[0] for W in matrices]
-        require(len(set(sizes)) == 1, f"the matrices of a sequence have {sizes} nodes: give all the same number")
+        require(
+            len(set(sizes)) == 1,
+            f"the matrices of a sequence have {sizes} nodes: give all the same number",
+        )
         if pushed is None:
             weighing.check_contraction(matrices)
         else:
@@ -154,9 +161,15 @@ class Network:
             names=names,
         )
         if accelerate:
-            require(self.rounds > 1, f"accelerate=True with rounds = {self.rounds}: give two rounds or more")
+            require(
+                self.rounds > 1,
+                f"accelerate=True with rounds = {self.rounds}: give two rounds or more",
+            )
             good = self.is_static and self.is_symmetric
-            require(good, f"accelerate=True needs symmetric weights that stay; {self.name} has others: leave it out")
+            require(
+                good,
+                f"accelerate=True needs symmetric weights that stay; {self.name} has others: leave it out",
+            )
             root = math.sqrt(1 - min(spectra.disagreement(self.matrices), 1.0) ** 2)
             self.__dict__["momentum"] = (1 - root) / (1 + root)
         self.__dict__["_faults"] = self._checked(faults)
@@ -166,7 +179,8 @@ class Network:
         listed: list[Any] = [faults] if isinstance(faults, Fault | str | type) else list(faults)
         for fault in listed:
             require(
-                isinstance(fault, Fault), f"{fault!r} is no fault: give faults=[peer.faults.drop(0.1)] or others there"
+                isinstance(fault, Fault),
+                f"{fault!r} is no fault: give faults=[peer.faults.drop(0.1)] or others there",
             )
             check_fields(fault, "fault")
             require(
@@ -189,7 +203,11 @@ class Network:
     def __repr__(self) -> str:
         period = f"period={self.period}, " if self.period > 1 else ""
         lam = f"{self.lam:.3f}" if self.gap > 5e-4 else f"1-{self.gap:.1e}"
-        several = f"{self.rounds} {'accelerated ' if self.momentum else ''}rounds, " if self.rounds > 1 else ""
+        several = (
+            f"{self.rounds} {'accelerated ' if self.momentum else ''}rounds, "
+            if self.rounds > 1
+            else ""
+        )
         faults = "".join(f"{fault}, " for fault in self.faults)
         kind = "" if self.graph is None else "".join(f"{part}, " for part in self.graph.about)
         return f"Network({self.name}, n={self.n}, {period}{kind}{self.rule} weights, {several}{faults}lam={lam})"
@@ -270,10 +288,13 @@ class Network:
         place = {int(node): k for k, node in enumerate(nodes)}
         graph = nx.Graph(name=f"{self.name}, {len(nodes)} of {self.n} nodes")
         graph.add_nodes_from(range(len(nodes)))
-        graph.add_edges_from((place[a], place[b]) for a, b in self.links.ends.tolist() if a in place and b in place)
+        graph.add_edges_from(
+            (place[a], place[b]) for a, b in self.links.ends.tolist() if a in place and b in place
+        )
         parts = [sorted(int(nodes[k]) for k in part) for part in nx.connected_components(graph)]
         require(
-            len(parts) == 1, f"nodes {' and '.join(map(str, parts))} are left, which no link joins: link more nodes"
+            len(parts) == 1,
+            f"nodes {' and '.join(map(str, parts))} are left, which no link joins: link more nodes",
         )
         if len(nodes) == 1:
             return Network([[1.0]])
@@ -313,8 +334,13 @@ class Network:
 
     def _contracted(self) -> tuple[float, tuple[float, float] | None]:
         if self.pushed is not None and all(fault.moments == (1.0, 1.0) for fault in self.faults):
-            each = [np.sort(np.abs(np.linalg.eigvals(W.toarray()))) for W in (self.matrices[0], self.pushed)]
-            return (max(float(found[-2]) for found in each) ** self.rounds if self.n > 1 else 0.0), None
+            each = [
+                np.sort(np.abs(np.linalg.eigvals(W.toarray())))
+                for W in (self.matrices[0], self.pushed)
+            ]
+            return (
+                max(float(found[-2]) for found in each) ** self.rounds if self.n > 1 else 0.0
+            ), None
         moments = [fault.moments for fault in self.faults if fault.moments != (1.0, 1.0)]
         known = None not in moments and self.rounds == 1 and self.is_static and self.pushed is None
         if self.graph is not None or (moments and not known):
@@ -361,7 +387,9 @@ class Network:
         """
         if self.graph is not None:
             return np.full(self.n, self.graph.degrees)
-        degrees = np.stack([np.bincount(W.indices, minlength=self.n) - (W.diagonal() > 0) for W in self.matrices])
+        degrees = np.stack(
+            [np.bincount(W.indices, minlength=self.n) - (W.diagonal() > 0) for W in self.matrices]
+        )
         degrees.flags.writeable = False
         return degrees if self.period > 1 else degrees[0]
 
@@ -399,4 +427,6 @@ def described(
     Network(ring, n=8, lazy weights, drop=0.1, noise=0.01, lam=0.872)
     """
     faults = [parse(text) for text in fault]
-    return Network(topology.build(name, nodes), weights, faults=faults, rounds=rounds, accelerate=accelerate)
+    return Network(
+        topology.build(name, nodes), weights, faults=faults, rounds=rounds, accelerate=accelerate
+    )

@@ -90,7 +90,9 @@ class RandomRegular(RandomGraph):
     def joined(self, draw: Draw, ends: Any) -> Any:
         """One draw for the order of the nodes, one for the distances."""
         xp, farthest = draw.xp, (self.n - 1) // 2
-        order, distances = (draw._replace(first=draw.of(xp.asarray([k])).first[0]) for k in range(2))
+        order, distances = (
+            draw._replace(first=draw.of(xp.asarray([k])).first[0]) for k in range(2)
+        )
         place = _places(order, self.n)
         apart = xp.abs(place[ends[:, 0]] - place[ends[:, 1]])
         apart = xp.minimum(apart, self.n - apart)

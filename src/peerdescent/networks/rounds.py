@@ -45,13 +45,23 @@ class Rounds:
 
     def begin(self, xp: Any, seed: Any) -> tuple[Any, ...]:
         """The memory of all faults that have one, in iteration 0."""
-        draws = [(fault, source(xp, seed, 0, k, EVER)) for k, fault in enumerate(self.faults) if fault.lasting]
+        draws = [
+            (fault, source(xp, seed, 0, k, EVER))
+            for k, fault in enumerate(self.faults)
+            if fault.lasting
+        ]
         return tuple(fault.begin(draw, self.links) for fault, draw in draws)
 
     def later(self, xp: Any, seed: Any, t: Any, memory: tuple[Any, ...]) -> tuple[Any, ...]:
         """The memory in iteration t, from that in the one before."""
-        draws = [(fault, source(xp, seed, t, k, EVER)) for k, fault in enumerate(self.faults) if fault.lasting]
-        return tuple(fault.later(draw, known) for (fault, draw), known in zip(draws, memory, strict=True))
+        draws = [
+            (fault, source(xp, seed, t, k, EVER))
+            for k, fault in enumerate(self.faults)
+            if fault.lasting
+        ]
+        return tuple(
+            fault.later(draw, known) for (fault, draw), known in zip(draws, memory, strict=True)
+        )
 
     def at(self, xp: Any, seed: Any, t: Any, memory: tuple[Any, ...]) -> Iteration:
         """What happens in iteration t."""
@@ -107,10 +117,14 @@ class Iteration(NamedTuple):
     def decided(self, number: int) -> Decided:
         """All that is random about a round, but for what happens to the content of messages."""
         graph = self.rounds.graph
-        drawn = None if graph is None else graph.weights(self._drawn(GRAPH, number), self.rounds.ends)
+        drawn = (
+            None if graph is None else graph.weights(self._drawn(GRAPH, number), self.rounds.ends)
+        )
         return Decided(self.up(number), self._lost(number), drawn)
 
-    def weights(self, number: int, push: bool = False, decided: Decided | None = None) -> tuple[Any, Any]:
+    def weights(
+        self, number: int, push: bool = False, decided: Decided | None = None
+    ) -> tuple[Any, Any]:
         """The weights (E, 2) of the messages that are sent in a round, and of those that arrive; zero for no message.
 
         What is not sent, both ends keep; what is lost, the receiver keeps.
@@ -130,7 +144,10 @@ class Iteration(NamedTuple):
         """Which messages arrive in a round, (E, 2): those of a weight above 0, found without the weights."""
         if self.rounds.graph is None:
             return self.weights(number)[1] > 0
-        joined, up = self.rounds.graph.joined(self._drawn(GRAPH, number), self.rounds.ends), self.up(number)
+        joined, up = (
+            self.rounds.graph.joined(self._drawn(GRAPH, number), self.rounds.ends),
+            self.up(number),
+        )
         joined = joined if up is None else joined & up
         both, lost = self.xp.stack([joined, joined], axis=1), self._lost(number)
         return both if lost is None else both & ~lost
@@ -144,7 +161,9 @@ class Iteration(NamedTuple):
     @property
     def distorts(self) -> bool:
         """Whether messages arrive changed, or with noise."""
-        kinds = (type(fault).sent is not Fault.sent or fault.spread > 0 for fault in self.rounds.faults)
+        kinds = (
+            type(fault).sent is not Fault.sent or fault.spread > 0 for fault in self.rounds.faults
+        )
         return any(kinds)
 
     def noise(self, number: int, weights: Any, x: Any, nodes: Any) -> Any:

@@ -58,7 +58,9 @@ def expected_square(W: sparse.csr_array, up: float, both: float) -> float:
     return _largest_eigenvalue(apply, n)
 
 
-def estimated(links: Rounds, period: int, rounds: int, momentum: float) -> tuple[float, tuple[float, float]]:
+def estimated(
+    links: Rounds, period: int, rounds: int, momentum: float
+) -> tuple[float, tuple[float, float]]:
     """The root of the largest eigenvalue of the mean of P' (I - J) P over draws, and an interval of 95 %.
 
     P is the product of all rounds of a period, and the root is taken for one step.
@@ -82,7 +84,9 @@ def estimated(links: Rounds, period: int, rounds: int, momentum: float) -> tuple
     # few draws would be too large.
     half = draws // 2
     mean = sum(P.T @ P for P in found[:half]) / half
-    worst = np.linalg.eigh(mean - mean.mean(axis=0) - mean.mean(axis=1)[:, None] + mean.mean())[1][:, -1]
+    worst = np.linalg.eigh(mean - mean.mean(axis=0) - mean.mean(axis=1)[:, None] + mean.mean())[1][
+        :, -1
+    ]
     each = np.array([np.sum((P @ worst) ** 2) for P in found[half:]])
     error = 1.96 * each.std(ddof=1) / math.sqrt(len(each))
     power = 1 / (2 * period)
@@ -108,7 +112,9 @@ def disagreement(matrices: Sequence[sparse.csr_array]) -> float:
         P = reduce(lambda done, W: W @ done, matrices)
         twin = sparse.block_array([[None, P], [P.T, None]], format="csc")
         _check_factors(twin)
-        return float(eigsh(twin, k=2, sigma=1 + 1e-7, v0=_start(2 * n), return_eigenvectors=False).min())
+        return float(
+            eigsh(twin, k=2, sigma=1 + 1e-7, v0=_start(2 * n), return_eigenvectors=False).min()
+        )
 
 
 def smallest_eigenvalue(W: sparse.csr_array) -> float:
@@ -120,7 +126,11 @@ def smallest_eigenvalue(W: sparse.csr_array) -> float:
     except ArpackNoConvergence:
         _check_factors(W)
         bound = 2 * W.diagonal().min() - 1  # Gershgorin
-        return float(eigsh(W.tocsc(), k=1, sigma=bound - 1e-7, v0=_start(W.shape[0]), return_eigenvectors=False)[0])
+        return float(
+            eigsh(
+                W.tocsc(), k=1, sigma=bound - 1e-7, v0=_start(W.shape[0]), return_eigenvectors=False
+            )[0]
+        )
 
 
 def _check_factors(W: sparse.csr_array) -> None:
@@ -128,7 +138,11 @@ def _check_factors(W: sparse.csr_array) -> None:
     place = np.argsort(csgraph.reverse_cuthill_mckee(sparse.csr_array(W), symmetric_mode=True))
     row, column = W.nonzero()
     size = 16 * W.shape[0] * int(abs(place[row] - place[column]).max())
-    require_memory(f"the spectrum of W with {W.shape[0]:,} rows", size, "use fewer nodes, or a graph of fewer links")
+    require_memory(
+        f"the spectrum of W with {W.shape[0]:,} rows",
+        size,
+        "use fewer nodes, or a graph of fewer links",
+    )
 
 
 def _largest_eigenvalue(apply: Callable[[Floats], Floats], n: int) -> float:
@@ -137,7 +151,11 @@ def _largest_eigenvalue(apply: Callable[[Floats], Floats], n: int) -> float:
     if np.linalg.norm(start) < 1e-20:  # Lanczos cannot start from the zero operator
         return 0.0
     operator = LinearOperator((n, n), matvec=apply, dtype=np.float64)
-    return float(eigsh(operator, k=1, which="LA", v0=start, maxiter=100, tol=1e-12, return_eigenvectors=False)[0])
+    return float(
+        eigsh(
+            operator, k=1, which="LA", v0=start, maxiter=100, tol=1e-12, return_eigenvectors=False
+        )[0]
+    )
 
 
 def _start(n: int) -> Floats:

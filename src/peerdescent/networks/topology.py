@@ -18,7 +18,12 @@ from typing import Any
 import networkx as nx
 
 from peerdescent.errors import require, require_memory, unknown, whole
-from peerdescent.networks.random_graphs import RandomGraph, RandomMatching, RandomPairs, RandomRegular
+from peerdescent.networks.random_graphs import (
+    RandomGraph,
+    RandomMatching,
+    RandomPairs,
+    RandomRegular,
+)
 
 TRIES = 1000
 NODE_BYTES = LINK_BYTES = 500
@@ -52,7 +57,9 @@ def directed_exponential(n: int) -> nx.DiGraph:
     [1, 2, 4, 8, 16]
     """
     n = _count(n, links=_bits(n))
-    return _circulant(nx.DiGraph(name="directed-exponential"), n, (2**k for k in range((n - 1).bit_length())))
+    return _circulant(
+        nx.DiGraph(name="directed-exponential"), n, (2**k for k in range((n - 1).bit_length()))
+    )
 
 
 def one_peer_exponential(n: int) -> list[nx.DiGraph]:
@@ -105,7 +112,9 @@ def star(n: int) -> nx.Graph:
     return _named("star", nx.star_graph(_count(n, links=1) - 1))
 
 
-def erdos_renyi(n: int, probability: float | None = None, seed: int | None = None) -> nx.Graph | RandomGraph:
+def erdos_renyi(
+    n: int, probability: float | None = None, seed: int | None = None
+) -> nx.Graph | RandomGraph:
     """Erdős-Rényi random graph: each pair is joined with `probability`; drawn anew in every round, or fixed by a seed.
 
     Args:
@@ -125,10 +134,16 @@ def erdos_renyi(n: int, probability: float | None = None, seed: int | None = Non
     n = _count(n, links=1)
     if probability is None:
         probability = min(1.0, 2 * math.log(n) / n)
-    require(0 <= probability <= 1, f"probability={probability!r} is not in [0, 1]: leave it out for 2 ln(n) / n")
+    require(
+        0 <= probability <= 1,
+        f"probability={probability!r} is not in [0, 1]: leave it out for 2 ln(n) / n",
+    )
     _count(n, links=probability * n / 2)
     if seed is None:
-        require(probability > 0 or n == 1, "probability = 0: the nodes never hear of each other; give a larger one")
+        require(
+            probability > 0 or n == 1,
+            "probability = 0: the nodes never hear of each other; give a larger one",
+        )
         return RandomPairs(_count(n, links=None), probability=float(probability))
     generator = random.Random(seed)
     for _ in range(TRIES):
@@ -141,7 +156,9 @@ def erdos_renyi(n: int, probability: float | None = None, seed: int | None = Non
     )
 
 
-def watts_strogatz(n: int, neighbours: int | None = None, probability: float = 0.1, seed: int = 0) -> nx.Graph:
+def watts_strogatz(
+    n: int, neighbours: int | None = None, probability: float = 0.1, seed: int = 0
+) -> nx.Graph:
     """Small world: a ring in which every node knows its `neighbours` nearest, some edges of which are led elsewhere.
 
     Args:
@@ -161,11 +178,19 @@ def watts_strogatz(n: int, neighbours: int | None = None, probability: float = 0
         neighbours = 4 if n > 5 else 2
     else:
         neighbours = whole("neighbours", neighbours, 2)
-        require(neighbours % 2 == 0 and neighbours < n, f"neighbours = {neighbours}: must be even, and below n = {n}")
-    require(0 <= probability <= 1, f"probability={probability!r} is not in [0, 1]: 0 is a ring, 1 is random")
+        require(
+            neighbours % 2 == 0 and neighbours < n,
+            f"neighbours = {neighbours}: must be even, and below n = {n}",
+        )
+    require(
+        0 <= probability <= 1,
+        f"probability={probability!r} is not in [0, 1]: 0 is a ring, 1 is random",
+    )
     if n < 4:
         return _named("watts-strogatz", nx.complete_graph(n))
-    return _named("watts-strogatz", nx.connected_watts_strogatz_graph(n, neighbours, probability, TRIES, seed))
+    return _named(
+        "watts-strogatz", nx.connected_watts_strogatz_graph(n, neighbours, probability, TRIES, seed)
+    )
 
 
 def random_matching(n: int) -> RandomGraph:
@@ -189,7 +214,10 @@ def random_regular(n: int, degree: int | None = None) -> RandomGraph:
     n = _count(n, links=None)
     degree = min(4, n - 1) if degree is None else whole("degree", degree, 1)
     require(degree < n, f"degree = {degree}: must be below the number of nodes, {n}")
-    require(degree % 2 == 0 or n % 2 == 0, f"degree = {degree} with {n} nodes: an odd degree needs an even number")
+    require(
+        degree % 2 == 0 or n % 2 == 0,
+        f"degree = {degree} with {n} nodes: an odd degree needs an even number",
+    )
     return RandomRegular(n, degree=degree)
 
 
@@ -222,7 +250,10 @@ def build(name: str, nodes: int, **options: Any) -> nx.Graph | list[nx.DiGraph] 
         raise unknown("topology", name, TOPOLOGIES)
     known = list(inspect.signature(TOPOLOGIES[name]).parameters)[1:]
     for option in options:
-        require(option in known, f"{name} has no option {option!r}: it takes {' and '.join(known) or 'none'}")
+        require(
+            option in known,
+            f"{name} has no option {option!r}: it takes {' and '.join(known) or 'none'}",
+        )
     return TOPOLOGIES[name](nodes, **options)
 
 

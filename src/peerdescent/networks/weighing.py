@@ -37,7 +37,9 @@ def mean(graph: RandomGraph, draws: int = 200) -> sparse.csr_array:
     if n == 1:
         return sparse.csr_array(np.ones((1, 1)))
     draws = max(10, min(draws, 10**7 // n**2))
-    weight = float(np.mean([graph.weights(source(np, 0, t, GRAPH, 0), ends).mean() for t in range(draws)]))
+    weight = float(
+        np.mean([graph.weights(source(np, 0, t, GRAPH, 0), ends).mean() for t in range(draws)])
+    )
     weight = max(weight, graph.degrees / n**2)  # where edges are so rare that none was drawn
     W = np.full((n, n), weight)
     np.fill_diagonal(W, 1 - weight * (n - 1))
@@ -90,7 +92,8 @@ def order(graph: nx.Graph, nodes: Sequence[Any] | None) -> list[Any]:
         same = set(nodes) == set(graph) and len(nodes) == len(graph)
         some = ", ".join(map(repr, list(graph)[:10]))
         require(
-            same, f"nodes = {list(nodes)[:10]}: must be the labels of all nodes of the graph, {some}, in some order"
+            same,
+            f"nodes = {list(nodes)[:10]}: must be the labels of all nodes of the graph, {some}, in some order",
         )
         return list(nodes)
     numbers = range(len(graph))
@@ -109,7 +112,9 @@ def weigh(graph: nx.Graph, nodes: list[Any], rule: str | None) -> tuple[str, str
     links = edges.row != edges.col
     # Row i lists the nodes that i receives from, so an edge j -> i is an entry of row i. networkx lists an undirected
     # edge in both directions.
-    pattern = sparse.csr_array((np.ones(links.sum()), (edges.col[links], edges.row[links])), shape=(n, n))
+    pattern = sparse.csr_array(
+        (np.ones(links.sum()), (edges.col[links], edges.row[links])), shape=(n, n)
+    )
     pattern.sum_duplicates()
     receives, sends = np.diff(pattern.indptr), np.bincount(pattern.indices, minlength=n)
     if rule is None:
@@ -135,7 +140,11 @@ def weigh(graph: nx.Graph, nodes: list[Any], rule: str | None) -> tuple[str, str
         )
     source, target = pattern.indices, np.repeat(np.arange(n), receives)
     larger = np.maximum(receives[source], receives[target])
-    shares = {"lazy": 2 * larger, "metropolis": 1 + larger, "equal": np.full_like(larger, 1 + receives.max())}
+    shares = {
+        "lazy": 2 * larger,
+        "metropolis": 1 + larger,
+        "equal": np.full_like(larger, 1 + receives.max()),
+    }
     pattern.data = 1 / shares[rule]
     return name, rule, (pattern + sparse.diags_array(1 - pattern.sum(axis=1))).tocsr()
 
@@ -143,7 +152,8 @@ def weigh(graph: nx.Graph, nodes: list[Any], rule: str | None) -> tuple[str, str
 def given(matrix: Any, weights: str | None) -> tuple[str, str, sparse.csr_array]:
     """The name, the rule and a checked CSR copy of a matrix that the user gave."""
     require(
-        weights is None, f"weights={weights!r} is a rule for graphs, and a matrix brings its own weights: leave it out"
+        weights is None,
+        f"weights={weights!r} is a rule for graphs, and a matrix brings its own weights: leave it out",
     )
     try:
         W = matrix if sparse.issparse(matrix) else np.asarray(matrix)
@@ -159,7 +169,9 @@ def given(matrix: Any, weights: str | None) -> tuple[str, str, sparse.csr_array]
     bad = ~(np.isfinite(entries.data) & (entries.data >= -ROUNDING))
     if bad.any():
         row, column, value = (part[bad][0] for part in (entries.row, entries.col, entries.data))
-        raise ValueError(f"w[{row}, {column}] = {value}: weights must be finite and not negative; change it, {remedy}")
+        raise ValueError(
+            f"w[{row}, {column}] = {value}: weights must be finite and not negative; change it, {remedy}"
+        )
     W.data[W.data <= ROUNDING] = 0
     W.eliminate_zeros()
     for line, axis in (("row", 1), ("column", 0)):
@@ -186,9 +198,16 @@ def check_contraction(matrices: Sequence[sparse.csr_array]) -> None:
         product = reduce(lambda a, b: a + b, patterns)
     else:
         product = reduce(lambda done, pattern: pattern @ done, patterns)
-    if csgraph.connected_components(sparse.block_array([[None, product], [product.T, None]]))[0] == 1:
+    if (
+        csgraph.connected_components(sparse.block_array([[None, product], [product.T, None]]))[0]
+        == 1
+    ):
         return
-    what = "the network" if len(matrices) == 1 else f"the product of the {len(matrices)} matrices of the sequence"
+    what = (
+        "the network"
+        if len(matrices) == 1
+        else f"the product of the {len(matrices)} matrices of the sequence"
+    )
     count, group = csgraph.connected_components(product)
     require(
         count == 1,

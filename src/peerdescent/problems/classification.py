@@ -21,7 +21,10 @@ from peerdescent.problems.rows import Partition, check_labels
 
 
 def logistic(
-    partition: Partition, strength: float = 1e-4, regulariser: str = "nonconvex", intercept: bool = False
+    partition: Partition,
+    strength: float = 1e-4,
+    regulariser: str = "nonconvex",
+    intercept: bool = False,
 ) -> Problem:
     """Logistic regression f_i(x) = mean_j log(1 + exp(-l_ij <x, theta_ij>)) + strength r(x).
 
@@ -45,7 +48,9 @@ def logistic(
     return linear_model("logistic", partition, Logistic(), strength, regulariser, intercept)
 
 
-def softmax(partition: Partition, strength: float = 1e-4, regulariser: str = "l2", intercept: bool = False) -> Problem:
+def softmax(
+    partition: Partition, strength: float = 1e-4, regulariser: str = "l2", intercept: bool = False
+) -> Problem:
     """Softmax regression f_i(X) = mean_j (log sum_c exp(<x_c, theta_ij>) - <x_y, theta_ij>) + strength r(X), y = l_ij.
 
     It is logistic regression for several classes: x_c, the column of class c of the matrix X (p, classes), gives its
@@ -80,7 +85,15 @@ def softmax(partition: Partition, strength: float = 1e-4, regulariser: str = "l2
     if data.kind == "binary" and not any(isinstance(each, tuple) for each in data.classes):
         data = replace(data, labels=(data.labels > 0).astype(int))
         partition = replace(partition, dataset=data)  # type: ignore[type-var]
-    return linear_model("softmax", partition, Softmax(), strength, regulariser, intercept, outputs=_classes(partition))
+    return linear_model(
+        "softmax",
+        partition,
+        Softmax(),
+        strength,
+        regulariser,
+        intercept,
+        outputs=_classes(partition),
+    )
 
 
 def svm(
@@ -116,9 +129,12 @@ def svm(
     True
     """
     require(
-        0 < smoothing < math.inf, f"smoothing = {smoothing}: must be positive and finite; small is close to the hinge"
+        0 < smoothing < math.inf,
+        f"smoothing = {smoothing}: must be positive and finite; small is close to the hinge",
     )
-    return linear_model("svm", partition, SmoothHinge(), strength, regulariser, intercept, scale=smoothing)
+    return linear_model(
+        "svm", partition, SmoothHinge(), strength, regulariser, intercept, scale=smoothing
+    )
 
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"tanh": jnp.tanh, "relu": jax.nn.relu}
@@ -144,7 +160,9 @@ class Perceptron:
         return jnp.mean(self.loss.value(found * labels if self.loss.signed else found, labels))
 
 
-def perceptron(partition: Partition, hidden: Sequence[int] = (32,), activation: str = "tanh", seed: int = 0) -> Problem:
+def perceptron(
+    partition: Partition, hidden: Sequence[int] = (32,), activation: str = "tanh", seed: int = 0
+) -> Problem:
     """A neural network that classifies: layers z -> a(W z + b), and a last one without a, whose outputs are scores.
 
     f_i is the mean over rows of the cross-entropy of `softmax` at these scores; for labels of -1 and +1 there is one
@@ -167,7 +185,10 @@ def perceptron(partition: Partition, hidden: Sequence[int] = (32,), activation: 
     [(64, 16), (16, 10)]
     """
     check_labels("perceptron", partition, Softmax.labels + Logistic.labels)
-    require(np.ndim(hidden) == 1, f"hidden = {hidden!r}: give the width of each hidden layer, as [16] or [32, 16]")
+    require(
+        np.ndim(hidden) == 1,
+        f"hidden = {hidden!r}: give the width of each hidden layer, as [16] or [32, 16]",
+    )
     widths = [partition.dimension, *(whole("hidden", width, least=1) for width in hidden)]
     if activation not in ACTIVATIONS:
         raise unknown("activation", activation, ACTIVATIONS)

@@ -45,7 +45,9 @@ def pca(partition: Partition, components: int = 2, seed: int = 0) -> Problem:
     check_labels("pca", partition, Unexplained.labels)
     components = whole("components", components, least=1)
     p = partition.dimension
-    require(components <= p, f"components = {components}: there are {p} features; take at most as many")
+    require(
+        components <= p, f"components = {components}: there are {p} features; take at most as many"
+    )
     rows, _, sizes = shared_rows(partition, components, intercept=False)
     values = rows.values if isinstance(rows, Nonzeros) else rows
     fourth = (values.astype(float) ** 2).sum(axis=-1) ** 2
@@ -56,7 +58,9 @@ def pca(partition: Partition, components: int = 2, seed: int = 0) -> Problem:
         nodes=len(sizes),
         dimension=p * components,
         sizes=sizes,
-        start=np.random.default_rng(whole("seed", seed, least=0)).normal(scale=0.1 / p**0.5, size=p * components),
+        start=np.random.default_rng(whole("seed", seed, least=0)).normal(
+            scale=0.1 / p**0.5, size=p * components
+        ),
         unflatten=Unflatten(jax.tree.structure(0), ((p, components),)),
         predict=projections,
         names=partition.names,

@@ -33,7 +33,11 @@ class Unflatten:
     def __call__(self, x: Any) -> Any:
         """The pytree whose leaves are slices of x."""
         ends = np.cumsum(self.sizes).tolist()
-        parts = x if isinstance(x, tuple) else [x[end - k : end] for k, end in zip(self.sizes, ends, strict=True)]
+        parts = (
+            x
+            if isinstance(x, tuple)
+            else [x[end - k : end] for k, end in zip(self.sizes, ends, strict=True)]
+        )
         leaves = [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
         return jax.tree.unflatten(self.structure, leaves)
 
@@ -51,14 +55,18 @@ class Averaged:
         """The loss as the function is now."""
         return replace(self, code=fingerprint(self.function))
 
-    def __call__(self, x: Any, rows: Any, weights: jax.Array | None, _: Any) -> tuple[jax.Array, Any]:
+    def __call__(
+        self, x: Any, rows: Any, weights: jax.Array | None, _: Any
+    ) -> tuple[jax.Array, Any]:
         """The loss of the batch; with weights, the weighted mean of the losses of its single rows."""
 
         def value(x: Any) -> jax.Array:
             params = self.unflatten(x)
             if weights is None:
                 return jnp.asarray(self.function(params, rows))
-            alone = jax.vmap(lambda row: self.function(params, jax.tree.map(lambda a: a[None], row)))(rows)
+            alone = jax.vmap(
+                lambda row: self.function(params, jax.tree.map(lambda a: a[None], row))
+            )(rows)
             return weights @ alone
 
         return jax.value_and_grad(value)(x)
@@ -73,7 +81,9 @@ class Even(FiniteSum):
         return self.value_and_grad(x, data.rows, None, data.numbers)
 
 
-def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str | None = None) -> Problem:
+def loss(
+    function: Callable[[Any, Any], Any], params: Any, data: Any, name: str | None = None
+) -> Problem:
     """A problem from any JAX function `function(params, batch)` of a pytree of parameters.
 
     f_i(x) is the mean of the loss over the rows of node i, with x (p,) the parameters flattened to one vector.
@@ -103,11 +113,14 @@ def loss(function: Callable[[Any, Any], Any], params: Any, data: Any, name: str 
         inside = np.arange(features.shape[1]) < sizes[:, None]
         places = np.where(inside, np.arange(features.shape[1]), 0)
         rows: Any = tuple(
-            np.stack([own[place] for own, place in zip(a, places, strict=True)]) for a in (features, labels)
+            np.stack([own[place] for own, place in zip(a, places, strict=True)])
+            for a in (features, labels)
         )
     else:
         whole = hasattr(data, "features")
-        require(not whole, "the data are not shared over nodes: give a partition, as data.partition(20)")
+        require(
+            not whole, "the data are not shared over nodes: give a partition, as data.partition(20)"
+        )
         rows = jax.tree.map(_copied, data)
         leading = {np.shape(leaf)[:2] for leaf in jax.tree.leaves(rows)}
         require(
@@ -155,7 +168,9 @@ def _check_trainable(params: Any) -> None:
     """Refuse leaves that have no gradient: counters, random keys, functions."""
     for path, leaf in jax.tree.leaves_with_path(params):
         kind = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
-        what = f"of type {type(leaf).__name__}" if kind == np.dtype(object) else f"an array of {kind}"
+        what = (
+            f"of type {type(leaf).__name__}" if kind == np.dtype(object) else f"an array of {kind}"
+        )
         require(
             jnp.issubdtype(kind, jnp.floating),
             f"params{jax.tree_util.keystr(path)} is {what}: parameters are floating-point arrays; convert it, or split "
@@ -164,7 +179,9 @@ def _check_trainable(params: Any) -> None:
         )
 
 
-def check_mean(function: Callable[[Any, Any], Any], unflatten: Unflatten, start: np.ndarray, rows: Any) -> None:
+def check_mean(
+    function: Callable[[Any, Any], Any], unflatten: Unflatten, start: np.ndarray, rows: Any
+) -> None:
     """Refuse a function that does not return one number, or not a mean over rows (nodes, m, ...), by losses of some.
 
     Also one that is random, or that JAX cannot trace.
@@ -178,9 +195,13 @@ def check_mean(function: Callable[[Any, Any], Any], unflatten: Unflatten, start:
         return jnp.asarray(function(unflatten(jnp.asarray(x)), batch))
 
     def precisely(act: Callable[[], Any]) -> Any:
-        with jax.default_matmul_precision("highest"):  # a GPU's usual one differs between one row and more
+        with jax.default_matmul_precision(
+            "highest"
+        ):  # a GPU's usual one differs between one row and more
             try:
-                with jax.enable_x64(True):  # where small differences of large numbers are no errors of rounding
+                with jax.enable_x64(
+                    True
+                ):  # where small differences of large numbers are no errors of rounding
                     return act()
             except Exception:  # of a function that needs 32 bits
                 pass
@@ -243,5 +264,7 @@ def _some(rows: Any) -> Any:
     chosen = np.linspace(0, count - 1, 4).astype(int).tolist()
     for firsts in sorted(different, key=len):  # labels before features
         chosen += firsts[np.linspace(0, len(firsts) - 1, 6).astype(int)].tolist()
-    places = list(dict.fromkeys([*chosen, *range(min(count, 16))]))[:16]  # as many each time: JAX compiles by shapes
+    places = list(dict.fromkeys([*chosen, *range(min(count, 16))]))[
+        :16
+    ]  # as many each time: JAX compiles by shapes
     return jax.tree.map(lambda a: a[places], flat)

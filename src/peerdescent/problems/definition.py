@@ -76,8 +76,12 @@ def definition(oracle: Any, data: Any, dimension: int) -> tuple[str, list[np.nda
             return oracle.grad(x, sample, data), oracle.exact(x, data)
 
         try:
-            traced = jax.make_jaxpr(everything)(jax.ShapeDtypeStruct((dimension,), np.float64), _one_node(data))
-        except Exception:  # of the user's function, which engine `debug` may be able to run, or to explain
+            traced = jax.make_jaxpr(everything)(
+                jax.ShapeDtypeStruct((dimension,), np.float64), _one_node(data)
+            )
+        except (
+            Exception
+        ):  # of the user's function, which engine `debug` may be able to run, or to explain
             return f"not traced {uuid4()}", []
     text = _text(traced)
     if "callback" in text:  # to a function of Python, of which the text has the address only
@@ -92,7 +96,11 @@ def check_random(oracle: Any, data: Any, dimension: int) -> None:
     same must come out, and they must not call random numbers of NumPy or Python. What `draw` returns must depend on the
     key, and no part of it may come from a fixed key of JAX instead. Only oracles of users are traced.
     """
-    node, x, key = _one_node(data), jax.ShapeDtypeStruct((dimension,), np.float64), jax.eval_shape(_key)
+    node, x, key = (
+        _one_node(data),
+        jax.ShapeDtypeStruct((dimension,), np.float64),
+        jax.eval_shape(_key),
+    )
 
     # The functions that JAX traces are new ones each time: it remembers what others did.
     def drawing(draw: Any) -> Any:
@@ -130,12 +138,16 @@ def _traced(oracle: Any, name: str, trace: Callable[[Any], Any]) -> Any:
     with jax.enable_x64(True):
         try:
             with MEMORY(("first", *REFUSED)):
-                first = trace(function)  # also modules are imported here, and find nothing that is watched
+                first = trace(
+                    function
+                )  # also modules are imported here, and find nothing that is watched
             with _watching(plain) as called, MEMORY(("second", *REFUSED)):
                 second = trace(function)
         except Exception:  # which the run will explain
             return None
-    same = _text(first) == _text(second) and digest(list(_constants(first))) == digest(list(_constants(second)))
+    same = _text(first) == _text(second) and digest(list(_constants(first))) == digest(
+        list(_constants(second))
+    )
     require(
         same and not called,
         f"{type(oracle).__name__}.{name} {f'calls {called[0]}' if called else 'does not do the same twice'}: random "
@@ -173,7 +185,9 @@ def _watching(function: Any) -> Iterator[list[str]]:
     called: list[str] = []
     places = [vars(np.random), vars(random), getattr(function, "__globals__", {})]
     with WATCHING:
-        found = [(place, *one) for place in places for one in list(place.items()) if id(one[1]) in RANDOM]
+        found = [
+            (place, *one) for place in places for one in list(place.items()) if id(one[1]) in RANDOM
+        ]
         for place, name, value in found:
             place[name] = Watched(*RANDOM[id(value)], called)
         try:
@@ -224,7 +238,11 @@ def _is_random(equation: Any) -> bool:
 def _inside(value: Any) -> dict[str, Any] | None:
     """What a value consists of, by name; None for a value without parts."""
     if isinstance(value, partial):
-        return {"func": value.func, **{str(k): a for k, a in enumerate(value.args)}, **value.keywords}
+        return {
+            "func": value.func,
+            **{str(k): a for k, a in enumerate(value.args)},
+            **value.keywords,
+        }
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     return None
@@ -235,13 +253,17 @@ def _is_ours(value: Any) -> bool:
     parts = _inside(value)
     if parts is None:
         return _is_named(value) if callable(value) else is_library(type(value))
-    return (isinstance(value, partial) or _is_named(type(value))) and all(map(_is_ours, parts.values()))
+    return (isinstance(value, partial) or _is_named(type(value))) and all(
+        map(_is_ours, parts.values())
+    )
 
 
 def _is_named(value: Any) -> bool:
     """Whether this is the function or class that a module of this package has under that name."""
     module, name = str(getattr(value, "__module__", "")), getattr(value, "__qualname__", "")
-    return module.startswith("peerdescent.") and getattr(sys.modules.get(module), name, None) is value
+    return (
+        module.startswith("peerdescent.") and getattr(sys.modules.get(module), name, None) is value
+    )
 
 
 def _own(value: Any) -> str:

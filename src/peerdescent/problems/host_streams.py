@@ -35,12 +35,17 @@ class Form:
         arrays = [np.array(leaf) for leaf in leaves]  # copies: an iterator may use its memory again
         lengths = {a.shape[:1] for a in arrays}
         require(
-            len(lengths) == 1 and lengths != {()} and lengths != {(0,)} and all(a.dtype.kind in "biuf" for a in arrays),
+            len(lengths) == 1
+            and lengths != {()}
+            and lengths != {(0,)}
+            and all(a.dtype.kind in "biuf" for a in arrays),
             f"{what} has arrays of shapes {[a.shape for a in arrays]} and types {[str(a.dtype) for a in arrays]}: give "
             "numbers, with the same number of rows first in every array; one row is an array of shape (1, ...)",
         )
         kinds = [a.dtype.kind if a.dtype.kind in "if" else a.dtype.name for a in arrays]
-        return Form(structure, tuple((a.shape[1:], kind) for a, kind in zip(arrays, kinds, strict=True))), arrays
+        return Form(
+            structure, tuple((a.shape[1:], kind) for a, kind in zip(arrays, kinds, strict=True))
+        ), arrays
 
 
 def _tupled(item: Any) -> Any:
@@ -57,7 +62,10 @@ class Source:
         self.node = node
         self.is_single = not callable(given) and isinstance(given, Iterator)
         known = callable(given) or isinstance(given, Iterable)
-        require(known, f"node {node} has a {type(given).__name__}: give an iterable, or a function that returns one")
+        require(
+            known,
+            f"node {node} has a {type(given).__name__}: give an iterable, or a function that returns one",
+        )
         self.given, self.begun = given, False
         self.form, self.first, items = self._new()
         self.peeked: Iterator[Any] | None = items
@@ -85,7 +93,9 @@ class Source:
         try:
             first = next(items)
         except StopIteration:
-            raise ValueError(f"the iterator of node {self.node} has no items: give one that has") from None
+            raise ValueError(
+                f"the iterator of node {self.node} has no items: give one that has"
+            ) from None
         except ValueError as error:
             require(
                 "already executing" not in str(error),
@@ -106,12 +116,16 @@ class Fed:
     def blank(self, batch: int) -> Any:
         """A sample of zeros, for its form."""
         kinds = {"f": float, "i": int}
-        leaves = [jnp.zeros((batch, *shape), kinds.get(kind, kind)) for shape, kind in self.form.rows]
+        leaves = [
+            jnp.zeros((batch, *shape), kinds.get(kind, kind)) for shape, kind in self.form.rows
+        ]
         return jax.tree.unflatten(self.form.structure, leaves)
 
     def draw(self, key: jax.Array, data: Any, batch: int) -> Any:
         """Refused: the next sample is known to the iterators alone."""
-        raise ValueError("samples come from iterators, and can only be read in a run, by engine stacked or debug")
+        raise ValueError(
+            "samples come from iterators, and can only be read in a run, by engine stacked or debug"
+        )
 
     def grad(self, x: Any, sample: Any, data: Any) -> Any:
         """The gradient of the loss of those rows."""
@@ -123,7 +137,11 @@ class Fed:
 
 
 def stream(
-    function: Callable[[Any, Any], Any], params: Any, iterators: Sequence[Any], test: Any, name: str | None = None
+    function: Callable[[Any, Any], Any],
+    params: Any,
+    iterators: Sequence[Any],
+    test: Any,
+    name: str | None = None,
 ) -> Problem:
     """A problem whose samples come from Python iterators, one for each node: files, queues, simulators, data loaders.
 
@@ -176,7 +194,10 @@ def stream(
     own, arrays = Form.of(test, "test")
     check_form(own, form, "test")
     m = len(arrays[0]) // nodes
-    require(m > 0, f"test has {len(arrays[0])} rows for {nodes} nodes, which evaluate them together: give more")
+    require(
+        m > 0,
+        f"test has {len(arrays[0])} rows for {nodes} nodes, which evaluate them together: give more",
+    )
     start, unflatten = flattened(params)
     held = jax.tree.unflatten(
         form.structure, [np.array(a[: nodes * m]).reshape(nodes, m, *a.shape[1:]) for a in arrays]
@@ -192,7 +213,10 @@ def stream(
         unflatten=unflatten,
         parts=unflatten.sizes,
         streams=sources,
-        about={"first samples": digest([source.first for source in sources]), "test rows": digest(held)},
+        about={
+            "first samples": digest([source.first for source in sources]),
+            "test rows": digest(held),
+        },
     )
 
 
@@ -215,7 +239,9 @@ def check_form(found: Form, form: Form, what: str) -> None:
     if found == form:
         return
     first, rule = "the first item of node 0", "all rows must have one form"
-    shapes, known = (jax.tree.unflatten(one.structure, [shape for shape, _ in one.rows]) for one in (found, form))
+    shapes, known = (
+        jax.tree.unflatten(one.structure, [shape for shape, _ in one.rows]) for one in (found, form)
+    )
     same = found.structure == form.structure
     require(same, f"{what} has rows of shapes {shapes}, and {first} of {known}: {rule}")
     words: dict[Any, str] = {"f": "floating-point numbers", "i": "integers with a sign"}

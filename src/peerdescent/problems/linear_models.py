@@ -116,10 +116,16 @@ def linear_model(
     features, labels, sizes = shared_rows(partition, outputs or 1, intercept)
     numbers = {"strength": float(strength), **({} if scale is None else {"scale": float(scale)})}
     width = partition.dimension + intercept
-    shapes = [(partition.dimension, outputs), (outputs,)] if outputs else [(partition.dimension,), ()]
+    shapes = (
+        [(partition.dimension, outputs), (outputs,)] if outputs else [(partition.dimension,), ()]
+    )
     structure = jax.tree.structure(Affine(0, 0) if intercept else 0)
     shown = {regulariser: bool(strength) and regulariser != "nonconvex", "intercept": intercept}
-    options = [partition.dataset.name, *named, *(word for word, is_shown in shown.items() if is_shown)]
+    options = [
+        partition.dataset.name,
+        *named,
+        *(word for word, is_shown in shown.items() if is_shown),
+    ]
     return Problem(
         name=f"{kind}({', '.join(options)})",
         oracle=FiniteSum(LinearModel(loss, REGULARISERS[regulariser], outputs, intercept)),
@@ -132,7 +138,9 @@ def linear_model(
         nodes=len(sizes),
         dimension=width * (outputs or 1),
         sizes=sizes,
-        unflatten=Unflatten(structure, tuple(shapes[: 1 + intercept])) if outputs or intercept else None,
+        unflatten=Unflatten(structure, tuple(shapes[: 1 + intercept]))
+        if outputs or intercept
+        else None,
         predict=scores,
         names=partition.names,
         described=partition.described,

@@ -62,14 +62,22 @@ def optimum(problem: Problem, starts: int = 4, seed: int = 0) -> Optimum:
                 jac=True,
                 bounds=bounds,
                 method="L-BFGS-B",
-                options={"maxiter": 20_000, "maxfun": 40_000, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-9},
+                options={
+                    "maxiter": 20_000,
+                    "maxfun": 40_000,
+                    "maxcor": 30,
+                    "ftol": 1e-15,
+                    "gtol": 1e-9,
+                },
             )
             for k in range(starts)
         ]
     best = min(found, key=lambda one: one.fun)
     x = whole_of(best.x)
     _, mapping = problem.penalised(x[None], np.zeros(1), problem.grad(x)[None])
-    return Optimum(float(best.fun), x, float(np.linalg.norm(mapping)), tuple(float(one.fun) for one in found))
+    return Optimum(
+        float(best.fun), x, float(np.linalg.norm(mapping)), tuple(float(one.fun) for one in found)
+    )
 
 
 Smooth = Callable[[np.ndarray], tuple[float, np.ndarray]]
@@ -83,11 +91,16 @@ def _bounded(problem: Problem, smooth: Smooth) -> tuple[Smooth, Any, Any, Any]:
     penalty = problem.penalty
     if penalty is None:
         return smooth, lambda x: x, lambda x: x, None
-    require(not penalty.group, "the optimum of a problem with group norms is not found by L-BFGS-B: give l1 or box")
+    require(
+        not penalty.group,
+        "the optimum of a problem with group norms is not found by L-BFGS-B: give l1 or box",
+    )
     if not penalty.l1:
         return smooth, lambda x: x, lambda x: x, [(penalty.low, penalty.high)] * problem.dimension
     inside = penalty.low <= 0 <= penalty.high
-    require(inside, "the optimum of l1 with a box without 0 is not found: give a box that has 0 in it")
+    require(
+        inside, "the optimum of l1 with a box without 0 is not found: give a box that has 0 in it"
+    )
 
     def parts(both: np.ndarray) -> tuple[float, np.ndarray]:
         value, grad = smooth(whole_of(both))

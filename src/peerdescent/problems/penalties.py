@@ -32,13 +32,23 @@ class Penalty:
         >>> print(Penalty(l1=0.1, low=0.0))
         l1=0.1, box=[0, inf]
         """
-        box = f"box=[{self.low:g}, {self.high:g}]" if self.low > -math.inf or self.high < math.inf else ""
-        group = f"group={self.group:g} of {1 + max(self.groups, default=0)} groups" if self.group else ""
+        box = (
+            f"box=[{self.low:g}, {self.high:g}]"
+            if self.low > -math.inf or self.high < math.inf
+            else ""
+        )
+        group = (
+            f"group={self.group:g} of {1 + max(self.groups, default=0)} groups"
+            if self.group
+            else ""
+        )
         return ", ".join(filter(None, [f"l1={self.l1:g}" if self.l1 else "", group, box]))
 
     def value(self, x: Any) -> Any:
         """h of each of the vectors x (..., p), for x in the box."""
-        return self.l1 * abs(x).sum(axis=-1) + (self._norms(x) @ self._weights if self.group else 0.0)
+        return self.l1 * abs(x).sum(axis=-1) + (
+            self._norms(x) @ self._weights if self.group else 0.0
+        )
 
     def prox(self, x: Any, step: Any) -> Any:
         """The minimiser z of h(z) + ||z - x||^2 / (2 step) for each of the vectors x (..., p)."""
@@ -47,7 +57,9 @@ class Penalty:
         if self.group:
             norms = self._norms(x)
             limits = step * self._weights.astype(x.dtype)
-            shrink = (1 - (limits / (norms + (norms == 0))).clip(max=1)) * (norms > 0)  # of tiny entries it may be 0
+            shrink = (1 - (limits / (norms + (norms == 0))).clip(max=1)) * (
+                norms > 0
+            )  # of tiny entries it may be 0
             x = x * shrink[..., np.array(self.groups)]
         if self.low > -math.inf or self.high < math.inf:
             x = x.clip(self.low, self.high)
@@ -60,7 +72,10 @@ class Penalty:
             order = np.argsort(groups, stable=True)
             starts = np.searchsorted(groups[order], np.arange(1 + groups.max()))
             return np.add.reduceat(squares[..., order], starts, axis=-1) ** 0.5
-        return jnp.zeros((*x.shape[:-1], 1 + groups.max()), x.dtype).at[..., groups].add(squares) ** 0.5
+        return (
+            jnp.zeros((*x.shape[:-1], 1 + groups.max()), x.dtype).at[..., groups].add(squares)
+            ** 0.5
+        )
 
     @property
     def _weights(self) -> np.ndarray:
@@ -96,10 +111,16 @@ def composite(
     >>> problem.penalty.prox(np.array([0.3, -0.05]), 1.0).round(3).tolist()
     [0.2, 0.0]
     """
-    require(problem.penalty is None, f"{problem.name} has a non-smooth term already: give the smooth problem")
+    require(
+        problem.penalty is None,
+        f"{problem.name} has a non-smooth term already: give the smooth problem",
+    )
     _check_strength("l1", l1)
     for name, pair, form in (("group", group, "(strength, numbers)"), ("box", box, "(low, high)")):
-        require(pair is None or (isinstance(pair, tuple | list) and len(pair) == 2), f"{name} = {pair}: give {form}")
+        require(
+            pair is None or (isinstance(pair, tuple | list) and len(pair) == 2),
+            f"{name} = {pair}: give {form}",
+        )
     strength, groups = (0.0, ()) if group is None else group
     _check_strength("the strength of group", strength)
     numbers = np.asarray(groups)
@@ -110,10 +131,19 @@ def composite(
             f"group: give (strength, numbers), with the number of the group of each of {problem.dimension} entries, "
             "whole numbers from 0 on without gaps",
         )
-        require(box is None, "group with box: their proximal operator is not in closed form; give one of them")
+        require(
+            box is None,
+            "group with box: their proximal operator is not in closed form; give one of them",
+        )
     low, high = (-math.inf, math.inf) if box is None else box
-    require(low < high and low < math.inf and high > -math.inf, f"box = {box}: must be (low, high) with low below high")
-    require(bool(l1 or strength or box), "a composite problem without a non-smooth term: give l1, group or box")
+    require(
+        low < high and low < math.inf and high > -math.inf,
+        f"box = {box}: must be (low, high) with low below high",
+    )
+    require(
+        bool(l1 or strength or box),
+        "a composite problem without a non-smooth term: give l1, group or box",
+    )
     penalty = Penalty(float(l1), float(strength), tuple(numbers.tolist()), float(low), float(high))
     about = {**problem.about, "penalty": repr(penalty)} if problem.about else {}
     start = np.zeros(problem.dimension) if problem.start is None else problem.start

@@ -100,8 +100,12 @@ class Problem:
             f"sizes has shape {shape}: must be ({self.nodes},), the number of samples of each node",
         )
         check_random(self.oracle, self.data, self.dimension)
-        if not (self.predict is None or self.unflatten is None or isinstance(self.predict, Predictor)):
-            object.__setattr__(self, "predict", Predictor(self.predict, self.unflatten, self.dimension))
+        if not (
+            self.predict is None or self.unflatten is None or isinstance(self.predict, Predictor)
+        ):
+            object.__setattr__(
+                self, "predict", Predictor(self.predict, self.unflatten, self.dimension)
+            )
 
     def __repr__(self) -> str:
         more = "" if self.penalty is None else f", {self.penalty}"
@@ -117,7 +121,9 @@ class Problem:
         return f"{low:,} samples each" if low == high else f"{low:,} to {high:,} samples each"
 
     def _repr_html_(self) -> str:
-        known = ("penalty", "partition") if "groups" in self.about else ("penalty",)  # that of groups is a checksum
+        known = (
+            ("penalty", "partition") if "groups" in self.about else ("penalty",)
+        )  # that of groups is a checksum
         about = {
             "nodes": f"{self.nodes:,}",
             "parameters": f"{self.dimension:,}",
@@ -126,7 +132,9 @@ class Problem:
             "non-smooth term": self.penalty and str(self.penalty),
             "held here": None if self.held is None else f"data of node {self.held} only",
             **{
-                "checksum" if name == "data" else name: value for name, value in self.about.items() if name not in known
+                "checksum" if name == "data" else name: value
+                for name, value in self.about.items()
+                if name not in known
             },
         }
         sizes = [] if self.sizes is None else self.sizes.tolist()
@@ -142,7 +150,11 @@ class Problem:
     def facts(self) -> dict[str, Any]:
         """What defines the problem, by name; checksums of what has no name."""
         _, *oracle = self.definition
-        return {**self.about, "oracle": digest(oracle)} if self.about else {"values": digest(self.definition)}
+        return (
+            {**self.about, "oracle": digest(oracle)}
+            if self.about
+            else {"values": digest(self.definition)}
+        )
 
     def now(self) -> Problem:
         """The problem with a user's functions as they are now: they may read values around them, which may change."""
@@ -168,7 +180,10 @@ class Problem:
         if self.held is None:
             part = jax.tree.map(lambda a: np.array(a[node : node + 1]), self.data)
             return replace(self, data=part, held=node, about=self.about or self.facts)
-        require(self.held == node, f"this process holds the data of node {self.held}: it has none of node {node}")
+        require(
+            self.held == node,
+            f"this process holds the data of node {self.held}: it has none of node {node}",
+        )
         return self
 
     def part(self, node: int) -> Any:
@@ -179,9 +194,15 @@ class Problem:
     def loss(self, x: Any) -> float:
         """F(x) at one point x (p,), with the non-smooth term if there is one."""
         value = float(self.exact(x)[0].mean())
-        return value if self.penalty is None else value + float(self.penalty.value(np.asarray(x, float)))
+        return (
+            value
+            if self.penalty is None
+            else value + float(self.penalty.value(np.asarray(x, float)))
+        )
 
-    def penalised(self, points: np.ndarray, values: np.ndarray, grads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def penalised(
+        self, points: np.ndarray, values: np.ndarray, grads: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """F + h (k,) and proximal gradient mappings (k, p) at points (k, p), from F and its gradients there.
 
         The mapping is x - prox(x - grad F(x)), with step 1: the gradient itself where there is no h.
@@ -196,16 +217,22 @@ class Problem:
 
     def local_grads(self, x: Any) -> np.ndarray:
         """The exact local gradients (n, p) at one point (p,), or at one point per node (n, p)."""
-        require(self.oracle.finite, f"{self.name} has no exact local gradient: its samples never end")
+        require(
+            self.oracle.finite, f"{self.name} has no exact local gradient: its samples never end"
+        )
         return self.exact(x)[1]
 
-    def stochastic_grads(self, x: Any, *, batch: int = 1, seed: int = 0, draw: int = 0) -> np.ndarray:
+    def stochastic_grads(
+        self, x: Any, *, batch: int = 1, seed: int = 0, draw: int = 0
+    ) -> np.ndarray:
         """The minibatch gradients (n, p) at x (p,) or (n, p), on the samples of draw number `draw`."""
         self._whole()
         with jax.enable_x64(True):
             keys = node_keys(jnp.uint32(seed), jnp.arange(self.nodes), jnp.uint32(draw))
             x = self._points(x)
-            return np.asarray(_stochastic(self._oracle_now(), batch, keys, x, cast(self.data, x.dtype)))
+            return np.asarray(
+                _stochastic(self._oracle_now(), batch, keys, x, cast(self.data, x.dtype))
+            )
 
     def exact(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
         """All f_i (n,) and their gradients (n, p) at one point (p,), or at one point per node (n, p)."""
@@ -216,7 +243,10 @@ class Problem:
             return np.asarray(values), np.asarray(grads)
 
     def _whole(self) -> None:
-        require(self.held is None, f"this process holds the data of node {self.held} alone: ask where all data are")
+        require(
+            self.held is None,
+            f"this process holds the data of node {self.held} alone: ask where all data are",
+        )
 
     def _points(self, x: Any) -> jax.Array:
         x = jnp.asarray(x, dtype=float)

@@ -67,7 +67,9 @@ class HeavyTailed(Quadratic):
         return (radius * jnp.cos(2 * jnp.pi * v)).mean(axis=0) * data.noise * p**-0.5
 
 
-def quadratic(matrices: Any, linear: Any = None, noise: Any = 1.0, tails: float | None = None) -> Problem:
+def quadratic(
+    matrices: Any, linear: Any = None, noise: Any = 1.0, tails: float | None = None
+) -> Problem:
     """Quadratics f_i(x) = x'Q_i x / 2 - c_i'x with noisy gradients Q_i x - c_i + xi; xi Gaussian, E||xi||^2 = noise^2.
 
     L is the largest spectral norm of the Q_i. An exact gradient counts as one gradient. With `tails`, the entries of xi
@@ -105,7 +107,10 @@ def quadratic(matrices: Any, linear: Any = None, noise: Any = 1.0, tails: float 
     require(bool((noise >= 0).all()), f"noise = {noise.min()}: must not be negative")
     oracle, data, spread = Quadratic(), (matrices, linear, noise), 1.0
     if tails is not None:
-        require(1 < tails < math.inf, f"tails = {tails}: must be a finite number above 1, or None for Gaussian noise")
+        require(
+            1 < tails < math.inf,
+            f"tails = {tails}: must be a finite number above 1, or None for Gaussian noise",
+        )
         oracle, spread = HeavyTailed(), tails / (tails - 2) if tails > 2 else math.inf
     return Problem(
         name="quadratic",

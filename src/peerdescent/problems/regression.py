@@ -13,7 +13,9 @@ from peerdescent.problems.rows import Partition
 ROBUST = {"huber": Huber(), "welsch": Welsch(), "geman-mcclure": GemanMcClure()}
 
 
-def linear(partition: Partition, strength: float = 0.0, regulariser: str = "l2", intercept: bool = False) -> Problem:
+def linear(
+    partition: Partition, strength: float = 0.0, regulariser: str = "l2", intercept: bool = False
+) -> Problem:
     """Least squares f_i(x) = mean_j (<x, theta_ij> - b_ij)^2 / 2 + strength r(x).
 
     theta_ij are the features and b_ij the labels, which are numbers. With a strength and "l2" it is ridge regression.
@@ -34,7 +36,9 @@ def linear(partition: Partition, strength: float = 0.0, regulariser: str = "l2",
     >>> peer.problems.optimum(linear(data.partition(4)), starts=1).x.round(4).tolist()
     [1.0, 2.0, 3.0]
     """
-    return linear_model("linear", partition, Residual(), strength, regulariser, intercept, scale=1.0)
+    return linear_model(
+        "linear", partition, Residual(), strength, regulariser, intercept, scale=1.0
+    )
 
 
 def robust(
@@ -78,4 +82,13 @@ def robust(
     if loss not in ROBUST:
         raise unknown("robust loss", loss, ROBUST)
     require(0 < scale < math.inf, f"scale = {scale}: must be positive and finite")
-    return linear_model("robust", partition, ROBUST[loss], strength, regulariser, intercept, scale=scale, named=[loss])
+    return linear_model(
+        "robust",
+        partition,
+        ROBUST[loss],
+        strength,
+        regulariser,
+        intercept,
+        scale=scale,
+        named=[loss],
+    )

@@ -60,7 +60,10 @@ LABELS = {
 def check_labels(kind: str, partition: Partition, needed: tuple[str, ...]) -> None:
     """Refuse data that are not shared over nodes, and labels that a kind of problem cannot use."""
     shared = hasattr(partition, "stacked")
-    require(shared, f"a {type(partition).__name__} is not shared over nodes: give a partition, as data.partition(20)")
+    require(
+        shared,
+        f"a {type(partition).__name__} is not shared over nodes: give a partition, as data.partition(20)",
+    )
     found = partition.dataset.kind
     classes = partition.dataset.classes
     require(
@@ -73,7 +76,11 @@ def check_labels(kind: str, partition: Partition, needed: tuple[str, ...]) -> No
         found in needed,
         f"labels of {partition.dataset.name} are {LABELS[found][0]}, and {kind} needs {wanted}: use "
         f"{LABELS[found][1]}, or load it with "
-        + ("positive=, the classes that become +1" if needed[0] == "binary" else f"labels={needed[0]!r}"),
+        + (
+            "positive=, the classes that become +1"
+            if needed[0] == "binary"
+            else f"labels={needed[0]!r}"
+        ),
     )
     require(
         found == needed[0] or needed[0] != "real" or set(map(str, classes)) == {"-1", "1"},

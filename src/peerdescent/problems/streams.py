@@ -52,11 +52,19 @@ class Stream:
         """(||x - x*||^2 + noise^2) / 2 + strength r(x), and its gradient; x* is `data.planted`."""
         away = x - data.planted
         r, slope = bounded(x)
-        return 0.5 * (jnp.vdot(away, away) + data.noise**2) + data.strength * r, away + data.strength * slope
+        return 0.5 * (
+            jnp.vdot(away, away) + data.noise**2
+        ) + data.strength * r, away + data.strength * slope
 
 
 def streaming(
-    nodes: int, features: int = 10, *, noise: float = 0.1, spread: float = 1.0, strength: float = 1.0, seed: int = 0
+    nodes: int,
+    features: int = 10,
+    *,
+    noise: float = 0.1,
+    spread: float = 1.0,
+    strength: float = 1.0,
+    seed: int = 0,
 ) -> Problem:
     """Regression on a stream: each sample at node i is a new pair a ~ N(0, I), b = <a, x_i*> + noise z, z ~ N(0, 1).
 
@@ -80,7 +88,10 @@ def streaming(
     >>> round(problem.loss(problem.data.planted[0]), 6)
     0.5
     """
-    require(nodes >= 1 and features >= 1, f"nodes = {nodes}, features = {features}: both must be at least 1")
+    require(
+        nodes >= 1 and features >= 1,
+        f"nodes = {nodes}, features = {features}: both must be at least 1",
+    )
     for name, value in {"noise": noise, "spread": spread, "strength": strength}.items():
         require(value >= 0, f"{name} = {value}: must not be negative")
     rng = np.random.default_rng(seed)

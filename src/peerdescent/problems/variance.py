@@ -23,7 +23,9 @@ AT_ONCE = 256
 """Gradients in memory at once."""
 
 
-def variances(problem: Problem, x: Any, samples: int | None = None, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def variances(
+    problem: Problem, x: Any, samples: int | None = None, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """The gradient variance E||g_i(x, xi) - grad f_i(x)||^2 at each node.
 
     Args:
@@ -44,7 +46,13 @@ def variances(problem: Problem, x: Any, samples: int | None = None, seed: int = 
     count = None if isinstance(problem.oracle, FiniteSum) else SAMPLES
     count, problem = count if samples is None else whole("samples", samples, least=2), problem.now()
     with jax.enable_x64(True):
-        found = _variances(problem.oracle, count, jnp.asarray(x, float), jnp.uint32(seed), cast(problem.data, float))
+        found = _variances(
+            problem.oracle,
+            count,
+            jnp.asarray(x, float),
+            jnp.uint32(seed),
+            cast(problem.data, float),
+        )
         return np.asarray(found[0]), np.asarray(found[1])
 
 
@@ -71,7 +79,9 @@ def loss_gradients(problem: Problem) -> np.ndarray | None:
     steepness = model.loss.steepness(scale_of(problem)) if model else np.inf
     if steepness == np.inf:
         return None
-    return np.array([steepness**2 * (rows * rows).sum() / rows.shape[0] for rows in rows_of(problem)])
+    return np.array(
+        [steepness**2 * (rows * rows).sum() / rows.shape[0] for rows in rows_of(problem)]
+    )
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -37,7 +37,13 @@ if TYPE_CHECKING:
     from peerdescent.report.findings import Group, Run, Sweep
     from peerdescent.runs.metrics import Metric
 
-DASHES = ("", "8px,3px", "8px,3px,2px,3px", "2px,3px", "14px,4px")  # 5, coprime to the 8 colours: 40 pairs
+DASHES = (
+    "",
+    "8px,3px",
+    "8px,3px,2px,3px",
+    "2px,3px",
+    "14px,4px",
+)  # 5, coprime to the 8 colours: 40 pairs
 LINKS = 5000  # the most links of a network that is drawn; more would be large and illegible
 
 NETWORK = re.compile(
@@ -77,9 +83,15 @@ def write(folder: str | Path, out: str | Path | None = None, force: bool = False
     folder = Path(folder)
     require(folder.is_dir(), f"no folder {folder}: give one with runs or sweeps in it")
     path = folder / "report.html" if out is None else Path(out)
-    require(not path.is_dir(), f"{path} is a folder: give the name of a file, such as {path / 'report.html'}")
+    require(
+        not path.is_dir(),
+        f"{path} is a folder: give the name of a file, such as {path / 'report.html'}",
+    )
     ours = not path.exists() or findings.is_page(path)
-    require(ours or force, f"{path} is not a page of peerdescent: give another name, or force=True to replace it")
+    require(
+        ours or force,
+        f"{path} is not a page of peerdescent: give another name, or force=True to replace it",
+    )
     runs, sweeps = findings.runs(folder), findings.sweeps(folder)
     require(
         bool(runs or sweeps),
@@ -99,7 +111,9 @@ def write(folder: str | Path, out: str | Path | None = None, force: bool = False
         "chosen": findings.chosen(folder),
         "sweeps": _sweeps(sweeps) if sweeps else None,
         "setting": _setting(folder, runs),
-        "citations": {name: METHODS[name].citation for name in dict.fromkeys(names) if name in METHODS},
+        "citations": {
+            name: METHODS[name].citation for name in dict.fromkeys(names) if name in METHODS
+        },
         "version": __version__,
         "made": _made(runs),
     }
@@ -111,7 +125,12 @@ def write(folder: str | Path, out: str | Path | None = None, force: bool = False
 
 def _metrics(groups: Sequence[Group]) -> dict[str, Metric]:
     """All metrics of the groups that can be drawn."""
-    return {name: metric for group in groups for run in group.runs for name, metric in run.metrics.items()}
+    return {
+        name: metric
+        for group in groups
+        for run in group.runs
+        for name, metric in run.metrics.items()
+    }
 
 
 def _drawn(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, Any]:
@@ -120,7 +139,10 @@ def _drawn(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, 
     lines: list[dict[str, Any]] = []
     for group in groups:
         index, used[group.problem] = used[group.problem], used[group.problem] + 1
-        style = {"colour": figures.COLOURS[index % len(figures.COLOURS)], "dash": DASHES[index % len(DASHES)]}
+        style = {
+            "colour": figures.COLOURS[index % len(figures.COLOURS)],
+            "dash": DASHES[index % len(DASHES)],
+        }
         head = {"label": group.label, "problem": group.problem, "diverged": group.diverged > 0}
         lines.append({**head, **style, "lines": group.lines()})
     axes = {x for line in lines for x in line["lines"]}
@@ -181,14 +203,30 @@ def _problems(groups: Sequence[Group]) -> list[str]:
 def _ends(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, Any]:
     """The table of the final results of each group, with the best of each problem marked."""
     problems = _problems(groups)
-    winners = [one for problem in problems for one in findings.leaders(g for g in groups if g.problem == problem)]
-    shown = [VERTICAL["loss"], VERTICAL["grad_norm"], *(m for name, m in metrics.items() if name not in VERTICAL)]
+    winners = [
+        one
+        for problem in problems
+        for one in findings.leaders(g for g in groups if g.problem == problem)
+    ]
+    shown = [
+        VERTICAL["loss"],
+        VERTICAL["grad_norm"],
+        *(m for name, m in metrics.items() if name not in VERTICAL),
+    ]
     timed = any(np.isfinite(group.final("clock")).any() for group in groups)
-    spent = [metric for name, metric in HORIZONTAL.items() if name not in ("step", *["clock"] * (not timed))]
+    spent = [
+        metric
+        for name, metric in HORIZONTAL.items()
+        if name not in ("step", *["clock"] * (not timed))
+    ]
 
     def rank(group: Group) -> tuple[int, bool, float]:
         loss = float(mean(group.final("loss")))
-        return problems.index(group.problem), group.diverged > 0, loss if math.isfinite(loss) else math.inf
+        return (
+            problems.index(group.problem),
+            group.diverged > 0,
+            loss if math.isfinite(loss) else math.inf,
+        )
 
     ranked = sorted(groups, key=rank)
     rows: list[list[Cell]] = []
@@ -205,14 +243,20 @@ def _ends(groups: Sequence[Group], metrics: Mapping[str, Metric]) -> dict[str, A
         )
     head = ["method", *["problem"] * (len(problems) > 1), "status", "seeds"]
     head += [metric.title for metric in (*shown, *spent)]
-    return {"head": head, "rows": rows, "marked": [k for k, group in enumerate(ranked) if group in winners]}
+    return {
+        "head": head,
+        "rows": rows,
+        "marked": [k for k, group in enumerate(ranked) if group in winners],
+    }
 
 
 def _status(group: Group) -> Cell:
     """The status of a group's runs, and their messages."""
     counts = Counter(str(run.summary["status"]) for run in group.runs)
     said = sorted({str(run.summary.get("message") or "") for run in group.runs} - {""})
-    return ", ".join(s if len(counts) == 1 else f"{count} {s}" for s, count in counts.items()), "; ".join(said)
+    return ", ".join(
+        s if len(counts) == 1 else f"{count} {s}" for s, count in counts.items()
+    ), "; ".join(said)
 
 
 def _mean(values: np.ndarray, form: str) -> str:
@@ -228,62 +272,107 @@ def _both(metric: Metric, values: np.ndarray) -> Cell:
     found = cell(metric, float(mean(values)), float(deviation(values)))
     if not found.deviation:
         return _mean(values, metric.format)
-    return str(found._replace(deviation="")), f"± {found._replace(text=found.deviation, deviation='')}"
+    return str(
+        found._replace(deviation="")
+    ), f"± {found._replace(text=found.deviation, deviation='')}"
 
 
 def _sweeps(sweeps: Sequence[Sweep]) -> dict[str, Any]:
     """The table of sweeps, and the names of those with a heat map."""
-    head = ["sweep", "method", "budget", "seeds", "configurations", "diverged", "smallest loss", "best hyperparameters"]
+    head = [
+        "sweep",
+        "method",
+        "budget",
+        "seeds",
+        "configurations",
+        "diverged",
+        "smallest loss",
+        "best hyperparameters",
+    ]
     rows: list[list[Cell]] = []
     for sweep in sweeps:
         if sweep.best is None:
             best = "none: no configuration is done for every seed"
         else:
-            best = ", ".join(f"{name} = {findings.short(v)}" for name, v in sweep.best.items()) or "the method's own"
+            best = (
+                ", ".join(f"{name} = {findings.short(v)}" for name, v in sweep.best.items())
+                or "the method's own"
+            )
         rows.append(
             [
                 (sweep.place, sweep.problem),
                 sweep.method,
                 sweep.budget,
                 f"{sweep.seeds}",
-                (f"{sweep.configurations:,}", f"{sweep.rows:,} rows" if sweep.rows > sweep.configurations else ""),
+                (
+                    f"{sweep.configurations:,}",
+                    f"{sweep.rows:,} rows" if sweep.rows > sweep.configurations else "",
+                ),
                 f"{sweep.diverged:,}",
                 f"{sweep.loss:#.6g}" if math.isfinite(sweep.loss) else "–",
                 best,
             ]
         )
     mapped = [f"{sweep.method} in {sweep.place}" for sweep in sweeps if sweep.heat]
-    return {"head": head, "rows": rows, "maps": {str(index): label for index, label in enumerate(mapped)}}
+    return {
+        "head": head,
+        "rows": rows,
+        "maps": {str(index): label for index, label in enumerate(mapped)},
+    }
 
 
 def _setting(folder: Path, runs: Sequence[Run]) -> dict[str, Any] | None:
     """The configuration and the network, or what runs say of them, or a sentence that says why they are missing."""
     places = [folder, *(folder / run.place for run in runs[:1])]
-    file = next((place / "config.toml" for place in places if (place / "config.toml").is_file()), None)
+    file = next(
+        (place / "config.toml" for place in places if (place / "config.toml").is_file()), None
+    )
     if file is None and not runs:
         return None
     if file is None:
         names = ("problem", "network", "nodes", "dimension", "precision", "engine")
-        values = {name: list(dict.fromkeys(str(run.summary[name]) for run in runs)) for name in names}
-        return {"missing": "", "rows": _listed(values), "file": "the runs", "network": _recalled(runs)}
+        values = {
+            name: list(dict.fromkeys(str(run.summary[name]) for run in runs)) for name in names
+        }
+        return {
+            "missing": "",
+            "rows": _listed(values),
+            "file": "the runs",
+            "network": _recalled(runs),
+        }
     try:
         config = tomllib.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         return {"missing": f"The config.toml cannot be read: {error}."}
-    rows = _listed({key: value if isinstance(value, list) else [value] for key, value in config.items()})
+    rows = _listed(
+        {key: value if isinstance(value, list) else [value] for key, value in config.items()}
+    )
     drawn = _network(config, {str(run.summary["network"]) for run in runs})
-    return {"missing": "", "rows": rows, "file": file.relative_to(folder).as_posix(), "network": drawn}
+    return {
+        "missing": "",
+        "rows": rows,
+        "file": file.relative_to(folder).as_posix(),
+        "network": drawn,
+    }
 
 
 def _listed(values: Mapping[str, Sequence[Any]]) -> list[list[str]]:
     """The rows of a table of keys and values, of which a key may have several."""
-    return [[key if k == 0 else "", str(v)] for key, listed in values.items() for k, v in enumerate(listed or [""])]
+    return [
+        [key if k == 0 else "", str(v)]
+        for key, listed in values.items()
+        for k, v in enumerate(listed or [""])
+    ]
 
 
 def _network(config: Mapping[str, Any], networks: Collection[str]) -> dict[str, str]:
     """The network of a configuration: its properties and a drawing, or a note that says why there is none."""
     try:
-        words = {key: config[key] for key in ("weights", "fault", "rounds", "accelerate") if key in config}
+        words = {
+            key: config[key]
+            for key in ("weights", "fault", "rounds", "accelerate")
+            if key in config
+        }
         network = described(config["topology"], config["nodes"], **words)
     except (KeyError, TypeError, ValueError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
@@ -300,7 +389,9 @@ def _recalled(runs: Sequence[Run]) -> dict[str, str] | None:
         return None
     faults, rounds = words["faults"].split(", ")[:-1], int(words["rounds"] or 1)
     try:
-        network = described(words["name"], int(words["nodes"]), words["rule"], faults, rounds, bool(words["fast"]))
+        network = described(
+            words["name"], int(words["nodes"]), words["rule"], faults, rounds, bool(words["fast"])
+        )
     except ValueError:
         return None
     same = digest(network.arrays) == runs[0].experiment.get("weights")
@@ -327,7 +418,11 @@ def _drawing(network: Network, networks: Collection[str]) -> dict[str, str]:
 def _made(runs: Sequence[Run]) -> list[str]:
     """The versions, commits and devices with which the runs were made."""
     summaries = [run.summary for run in runs]
-    made = [f"{name} {version}" for summary in summaries for name, version in summary.get("versions", {}).items()]
+    made = [
+        f"{name} {version}"
+        for summary in summaries
+        for name, version in summary.get("versions", {}).items()
+    ]
     made += [f"commit {summary['commit'][:10]}" for summary in summaries if summary.get("commit")]
     made += [str(summary["device"]) for summary in summaries if summary.get("device")]
     return list(dict.fromkeys(made))

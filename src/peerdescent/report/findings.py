@@ -36,7 +36,9 @@ GIVEN = "given"
 GENERATOR = b'<meta name="generator" content="peerdescent">'
 """The mark of a page of a report; a file without it is not replaced."""
 POINTS = 400  # the most points of a line; more could not be seen
-LEVELS = 40  # the most levels of a hyperparameter in a heat map; more are merged with their neighbours
+LEVELS = (
+    40  # the most levels of a hyperparameter in a heat map; more are merged with their neighbours
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +111,11 @@ class Group:
         """
         tables, found = [run.table for run in self.runs], {}
         for x in HORIZONTAL:
-            bands = {y: band(tables, x, y) for y in self.runs[0].metrics if all(y in table for table in tables)}
+            bands = {
+                y: band(tables, x, y)
+                for y in self.runs[0].metrics
+                if all(y in table for table in tables)
+            }
             points = bands["loss"].x
             if not len(points):
                 continue
@@ -128,7 +134,9 @@ class Group:
 def smallest(groups: Iterable[Group]) -> Group | None:
     """The group with the smallest mean of the last loss, of those that ended."""
     known = list(groups)
-    order = ranking([mean(group.final("loss")) for group in known], [group.ended for group in known])
+    order = ranking(
+        [mean(group.final("loss")) for group in known], [group.ended for group in known]
+    )
     return known[order[0]] if order else None
 
 
@@ -161,20 +169,28 @@ def runs(folder: Path) -> list[Run]:
 
 def _places(folder: Path) -> set[Path]:
     """The folders that hold checkpoints, or what looks like the summary of a run."""
-    stored = {file.parent for file in folder.rglob("step-*.safetensors") if UNFINISHED not in file.parts}
-    homes = {inner.parent.parent if inner.name.startswith("rank-") else inner.parent for inner in stored}
+    stored = {
+        file.parent for file in folder.rglob("step-*.safetensors") if UNFINISHED not in file.parts
+    }
+    homes = {
+        inner.parent.parent if inner.name.startswith("rank-") else inner.parent for inner in stored
+    }
     return homes | {file.parent for file in folder.rglob("summary.json")}
 
 
 def _rank(place: Path) -> Path:
     """Where a run folder stands among others: those of a comparison in its order, and the others by their names."""
     home, root = place.parent.name, place.parent.parent
-    known = [one.get("folder") for one in _methods(root).values()] if (root / INDEX).is_file() else []
+    known = (
+        [one.get("folder") for one in _methods(root).values()] if (root / INDEX).is_file() else []
+    )
     return root / f"{known.index(home):09}" / place.name if home in known else place
 
 
 def _trace(place: Path) -> Trace:
-    known = checkpoint.newest(place / "checkpoint") or checkpoint.newest(place / "checkpoint" / "rank-0")
+    known = checkpoint.newest(place / "checkpoint") or checkpoint.newest(
+        place / "checkpoint" / "rank-0"
+    )
     require(known is not None, "it has no checkpoint that is whole")
     assert known is not None
     return Trace.from_checkpoint(*known)
@@ -184,10 +200,14 @@ def _run(folder: Path, place: Path, trace: Trace) -> Run:
     own = [str(name) for name in trace.table if name not in METRICS and name not in VERTICAL]
     table = trace.table.reindex(columns=[*METRICS, *own]).astype(float)
     inner = place.relative_to(folder)
-    optimum = next((found for found in _upwards(folder, inner, "optimum.json") if found.is_file()), None)
+    optimum = next(
+        (found for found in _upwards(folder, inner, "optimum.json") if found.is_file()), None
+    )
     if optimum is not None:
         value = _json(optimum, ("value",))["value"]
-        require(isinstance(value, int | float), f"value is {value!r} in {optimum}: must be a number")
+        require(
+            isinstance(value, int | float), f"value is {value!r} in {optimum}: must be a number"
+        )
         table = add_gap(table, value)
     return Run(
         inner.as_posix(), _named(place), trace.summary(), table, quantities(own, trace.metrics),
@@ -201,14 +221,19 @@ def _named(place: Path) -> str | None:
     if not re.fullmatch(r"seed-\d+", place.name):
         return None
     if (root / INDEX).is_file():
-        return next((str(name) for name, one in _methods(root).items() if one.get("folder") == home.name), None)
+        return next(
+            (str(name) for name, one in _methods(root).items() if one.get("folder") == home.name),
+            None,
+        )
     return home.name if root.name == "runs" else None
 
 
 def _methods(root: Path) -> dict[str, Any]:
     """What the index in the folder of a comparison has of each method, by name."""
     methods = _json(root / INDEX, ("methods",))["methods"]
-    require(isinstance(methods, dict), f"{root / INDEX} is not the index of a comparison: remove it")
+    require(
+        isinstance(methods, dict), f"{root / INDEX} is not the index of a comparison: remove it"
+    )
     return dict(methods)
 
 
@@ -217,13 +242,19 @@ def chosen(folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for file in sorted(folder.rglob(INDEX)):
         methods = _methods(file.parent)
-        found |= {name: one["how"] for name, one in methods.items() if one.get("how") not in (None, "", GIVEN)}
+        found |= {
+            name: one["how"]
+            for name, one in methods.items()
+            if one.get("how") not in (None, "", GIVEN)
+        }
     return found
 
 
 def _upwards(folder: Path, inner: Path, name: str) -> list[Path]:
     """The places for a file about a run: its folder, then the parents of that up to the report's folder."""
-    return [folder.joinpath(*inner.parts[:depth], name) for depth in range(len(inner.parts), -1, -1)]
+    return [
+        folder.joinpath(*inner.parts[:depth], name) for depth in range(len(inner.parts), -1, -1)
+    ]
 
 
 def _json(file: Path, keys: Collection[str] = ()) -> dict[str, Any]:
@@ -231,7 +262,10 @@ def _json(file: Path, keys: Collection[str] = ()) -> dict[str, Any]:
         found = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{file} is not JSON: {error}") from error
-    require(isinstance(found, dict), f"{file} holds no table of names and values: write it again, or move it elsewhere")
+    require(
+        isinstance(found, dict),
+        f"{file} holds no table of names and values: write it again, or move it elsewhere",
+    )
     missing = ", ".join(key for key in keys if key not in found)
     require(not missing, f"{file} lacks {missing}: write it again, or move it elsewhere")
     return dict(found)
@@ -268,7 +302,17 @@ def _told_apart(names: list[str], facts: list[dict[str, Any]]) -> list[str]:
 
 def _of_problem(run: Run) -> dict[str, Any]:
     """What defines the problem of a run."""
-    others = ("method", "computes", "network", "weights", "precision", "engine", "x_0", "steps", "clock")
+    others = (
+        "method",
+        "computes",
+        "network",
+        "weights",
+        "precision",
+        "engine",
+        "x_0",
+        "steps",
+        "clock",
+    )
     return {name: value for name, value in run.experiment.items() if name not in others}
 
 
@@ -300,8 +344,12 @@ def _sweep(folder: Path, file: Path) -> Sweep:
         table = pd.read_csv(file)
     except ValueError as error:
         raise ValueError(f"{file} is not the table of a sweep: {error}") from error
-    missing = ", ".join(name for name in ("seed", "loss", "status", "method") if name not in table.columns)
-    require(not missing, f"{file} is not the table of a sweep: it lacks {missing}; move it elsewhere")
+    missing = ", ".join(
+        name for name in ("seed", "loss", "status", "method") if name not in table.columns
+    )
+    require(
+        not missing, f"{file} is not the table of a sweep: it lacks {missing}; move it elsewhere"
+    )
     require(len(table) > 0, f"{file} has no rows: run the sweep again, or move it elsewhere")
     described = file.with_name("sweep.json")
     about = _json(described) if described.is_file() else {}
@@ -337,7 +385,10 @@ def _heat(each: pd.DataFrame, parameters: Sequence[str], best: int | None) -> di
         for i, (rows, left) in enumerate(axes[:j]):
             losses, diverged = seeds.smallest(each, "loss", rows, columns, (len(left), len(right)))
             cells[f"{i},{j}"] = [
-                ["diverged" if gone else loss for loss, gone in zip(_numbers(line), lost, strict=True)]
+                [
+                    "diverged" if gone else loss
+                    for loss, gone in zip(_numbers(line), lost, strict=True)
+                ]
                 for line, lost in zip(losses, diverged.tolist(), strict=True)
             ]
     named = [

@@ -24,8 +24,14 @@ VERTICAL = {name: {**METRICS, "gap": GAP}[name] for name in UP}
 COMPOSITE = {
     "loss": (r"loss $F(\bar{x})+h(\bar{x})$", "loss F(x̄) + h(x̄)"),
     "gap": (r"optimality gap of $F+h$", "gap of F + h"),
-    "grad_norm": (r"norm of the proximal mapping at $\bar{x}$", "norm of the proximal mapping at x̄"),
-    "stationarity": (r"mean squared proximal mapping at $x^i$", "mean squared proximal mapping at xⁱ"),
+    "grad_norm": (
+        r"norm of the proximal mapping at $\bar{x}$",
+        "norm of the proximal mapping at x̄",
+    ),
+    "stationarity": (
+        r"mean squared proximal mapping at $x^i$",
+        "mean squared proximal mapping at xⁱ",
+    ),
 }
 """What these metrics are of composite problems, as a label and in plain text."""
 
@@ -41,8 +47,15 @@ def quantities(columns: Iterable[str], described: Iterable[Metric] = ()) -> dict
     known = {metric.name: metric for metric in described}
     own = [name for name in dict.fromkeys(columns) if name not in METRICS and name not in VERTICAL]
     other = COMPOSITE if known.get(NONZEROS.name) == NONZEROS else {}
-    fixed = {name: replace(VERTICAL[name], label=label, title=title) for name, (label, title) in other.items()}
-    return VERTICAL | fixed | {name: known.get(name, Metric(name, name.replace("$", r"\$"))) for name in own}
+    fixed = {
+        name: replace(VERTICAL[name], label=label, title=title)
+        for name, (label, title) in other.items()
+    }
+    return (
+        VERTICAL
+        | fixed
+        | {name: known.get(name, Metric(name, name.replace("$", r"\$"))) for name in own}
+    )
 
 
 def add_gap(table: pd.DataFrame, optimum: float) -> pd.DataFrame:
@@ -107,10 +120,15 @@ def band(tables: Sequence[pd.DataFrame], x: str, y: str) -> Band:
     ys = [np.where(np.isfinite(rows[:, 1]), rows[:, 1], np.nan) for rows in records]
     points = xs[0]
     if not all(np.array_equal(points, other) for other in xs):
-        first, last = max(one.min(initial=np.inf) for one in xs), min(one.max(initial=-np.inf) for one in xs)
+        first, last = (
+            max(one.min(initial=np.inf) for one in xs),
+            min(one.max(initial=-np.inf) for one in xs),
+        )
         points = np.unique(np.concatenate(xs))
         points = points[(first <= points) & (points <= last)]
-        ys = [np.interp(points, *pair) if len(points) else points for pair in zip(xs, ys, strict=True)]
+        ys = [
+            np.interp(points, *pair) if len(points) else points for pair in zip(xs, ys, strict=True)
+        ]
     return Band(points, np.stack(ys))
 
 

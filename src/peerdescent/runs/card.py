@@ -28,23 +28,35 @@ def html(kind: str, traces: Sequence[Trace], ended: bool = True) -> str:
     kept = [trace for trace in traces if trace.status != "diverged"]
     metrics = quantities(first.table.columns, first.metrics)
     up = [*(metrics[name] for name in UP if name in first.table), *first.metrics[:OWN]]
-    costs = [first.metric(name) for name in COSTS if name in first.table and first.table[name].notna().any()]
+    costs = [
+        first.metric(name)
+        for name in COSTS
+        if name in first.table and first.table[name].notna().any()
+    ]
     counts = Counter(f"{trace.status}, {counted(trace.steps, 'step')}" for trace in traces)
     several = len(traces) > 1
     about = {
         "problem": first.identity.problem,
         "network": first.identity.network,
         "seeds" if several else "seed": ", ".join(str(trace.identity.seed) for trace in traces),
-        "status": "; ".join(f"{count} {ended}" if several else ended for ended, count in counts.items()),
+        "status": "; ".join(
+            f"{count} {ended}" if several else ended for ended, count in counts.items()
+        ),
         "message": "; ".join(dict.fromkeys(trace.message for trace in traces if trace.message)),
         "curves": _which(len(kept), len(traces)),
     }
     last = traces if ended else ()
-    ends = [over_seeds(one, [float(trace.table[one.name].iloc[-1]) for trace in last]) for one in (*up, *costs)]
+    ends = [
+        over_seeds(one, [float(trace.table[one.name].iloc[-1]) for trace in last])
+        for one in (*up, *costs)
+    ]
     names = [one.title for one in (*up, *costs)]
     title = f"{kind}: {first.identity.method}"
     return display.card(
-        title, display.facts(about), display.row(*charts({"": traces}, up)), display.table(names, [ends])
+        title,
+        display.facts(about),
+        display.row(*charts({"": traces}, up)),
+        display.table(names, [ends]),
     )
 
 
@@ -54,13 +66,19 @@ def charts(groups: Mapping[str, Sequence[Trace]], metrics: Sequence[Metric]) -> 
     A line is the mean, with the band of figures. What diverged is in no mean; if all of a group
     did, its line is that of the first.
     """
-    kept = {name: [t.table for t in own if t.status != "diverged"] or [own[0].table] for name, own in groups.items()}
+    kept = {
+        name: [t.table for t in own if t.status != "diverged"] or [own[0].table]
+        for name, own in groups.items()
+    }
     every = [table for tables in kept.values() for table in tables]
     across = METRICS["epoch" if all(table["epoch"].notna().all() for table in every) else "step"]
     found = []
     for one in metrics:
         bands = {name: band(tables, across.name, one.name) for name, tables in kept.items()}
-        curves = [display.Curve(each.x, each.mean, name, *each.edges(one.log)) for name, each in bands.items()]
+        curves = [
+            display.Curve(each.x, each.mean, name, *each.edges(one.log))
+            for name, each in bands.items()
+        ]
         found.append(display.chart(curves, across.title, one.title, one.log))
     return found
 

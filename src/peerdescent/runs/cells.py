@@ -36,7 +36,11 @@ class Cell(NamedTuple):
         both = f"{self.text} {plus} {self.deviation}" if self.deviation else self.text
         if not self.power:
             return both
-        return f"({both}){power.format(self.power)}" if self.deviation else f"{both}{power.format(self.power)}"
+        return (
+            f"({both}){power.format(self.power)}"
+            if self.deviation
+            else f"{both}{power.format(self.power)}"
+        )
 
 
 def cell(metric: Metric, mean: float, deviation: float, best: bool = False) -> Cell:
@@ -57,7 +61,11 @@ def cell(metric: Metric, mean: float, deviation: float, best: bool = False) -> C
     power = 0 if plain else math.floor(math.log10(abs(mean)))
     value, spread = mean / scale / 10.0**power, deviation / scale / 10.0**power
     # Two digits of the deviation, or four of the value.
-    last = 1 - math.floor(math.log10(spread)) if varies else 3 - math.floor(math.log10(abs(value) or 1))
+    last = (
+        1 - math.floor(math.log10(spread))
+        if varies
+        else 3 - math.floor(math.log10(abs(value) or 1))
+    )
     form = f"{grouped}.{min(max(last, 0), 12)}f"
     return Cell(format(value, form), format(spread, form) if varies else "", power, best, unit)
 
@@ -70,4 +78,8 @@ def over_seeds(metric: Metric, values: Any) -> str:
     ('0.3067 ± 0.0081', '0.301000')
     """
     mean, deviation = float(statistics.mean(values)), float(statistics.deviation(values))
-    return str(cell(metric, mean, deviation)) if math.isfinite(mean) and deviation > 0 else metric.text(mean)
+    return (
+        str(cell(metric, mean, deviation))
+        if math.isfinite(mean) and deviation > 0
+        else metric.text(mean)
+    )

@@ -43,7 +43,9 @@ def save(folder: Path, step: int, arrays: dict[str, np.ndarray], facts: dict[str
         write(path, content)
     others = sorted(((found, old) for found, old in _named(folder) if old != path), reverse=True)
     # One of the same step had another status, such as that of a run that could have ended there.
-    for _, old in [one for one in others if one[0] == step] + [one for one in others if one[0] != step][KEPT - 1 :]:
+    for _, old in [one for one in others if one[0] == step] + [
+        one for one in others if one[0] != step
+    ][KEPT - 1 :]:
         old.unlink(missing_ok=True)
     return path
 
@@ -69,7 +71,10 @@ def load(folder: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]
 def others(folder: Path, step: int, identity: dict[str, Any]) -> list[tuple[Path, int, Any]]:
     """The checkpoints after a step, and those of runs with another identity: path, step and identity of each."""
     own = json.loads(json.dumps(identity))
-    found = [(path, at, _facts(path).get("identity") if _is_whole(path) else own) for at, path in _named(folder)]
+    found = [
+        (path, at, _facts(path).get("identity") if _is_whole(path) else own)
+        for at, path in _named(folder)
+    ]
     return [one for one in found if one[1] > step or one[2] != own]
 
 
@@ -95,7 +100,10 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _named(folder: Path) -> list[tuple[int, Path]]:
-    found = [(re.fullmatch(r"step-(\d+)-[0-9a-f]{16}\.safetensors", path.name), path) for path in folder.glob("step-*")]
+    found = [
+        (re.fullmatch(r"step-(\d+)-[0-9a-f]{16}\.safetensors", path.name), path)
+        for path in folder.glob("step-*")
+    ]
     return [(int(match[1]), path) for match, path in found if match]
 
 

@@ -57,7 +57,9 @@ def check(method: Method, problem: Problem, network: Network) -> None:
             reason = str(error).partition("\n")[0]
             text = f"{name} = {schedule} is no function of t that JAX can trace ({reason})"
             raise ValueError(f"{text}: use jax.numpy, and where for if") from None
-    for operator in [value for value in method.parameters.values() if isinstance(value, Compressor)]:
+    for operator in [
+        value for value in method.parameters.values() if isinstance(value, Compressor)
+    ]:
         if not is_library(type(operator)):
             check_fields(operator, "compressor")
             check_messages(operator, problem.dimension)
@@ -67,10 +69,14 @@ def check(method: Method, problem: Problem, network: Network) -> None:
 def check_node_names(problem: Problem, network: Network) -> None:
     """Refuse a graph that names its nodes as the problem does in another order, or otherwise: they meet by number."""
     mine, theirs = (tuple(map(str, names)) for names in (problem.names, network.names))
-    if not mine or not theirs or mine == theirs or len(mine) < len(theirs):  # a process may know its own node only
+    if (
+        not mine or not theirs or mine == theirs or len(mine) < len(theirs)
+    ):  # a process may know its own node only
         return
     k = next(k for k in range(problem.nodes) if mine[k] != theirs[k])
-    differ = set(mine) != set(theirs) and all(isinstance(name, str) for name in (*problem.names, *network.names))
+    differ = set(mine) != set(theirs) and all(
+        isinstance(name, str) for name in (*problem.names, *network.names)
+    )
     require(
         not differ and set(mine) != set(theirs),
         f"node {k} is {mine[k]} in the problem and {theirs[k]} in {network.name}: "
@@ -96,7 +102,8 @@ def check_kinds(problem: Any, network: Any) -> None:
 def check_is_problem(problem: Any) -> None:
     """Refuse what is not a problem."""
     require(
-        isinstance(problem, Problem), f"problem is a {type(problem).__name__}: give a Problem, as from peer.problems"
+        isinstance(problem, Problem),
+        f"problem is a {type(problem).__name__}: give a Problem, as from peer.problems",
     )
 
 
@@ -118,8 +125,13 @@ def check_network(method: Method, network: Network) -> None:
             "compressed: use rounds=1, or another method",
         )
         twice = [str(fault) for fault in network.faults if fault.size(1, 1) is not None]
-        require(not twice, f"{method.name} compresses what it mixes, and {', '.join(twice)} would again: leave it out")
-        losing = [str(fault) for fault in network.faults if fault.moments != (1.0, 1.0) or fault.awake < 1]
+        require(
+            not twice,
+            f"{method.name} compresses what it mixes, and {', '.join(twice)} would again: leave it out",
+        )
+        losing = [
+            str(fault) for fault in network.faults if fault.moments != (1.0, 1.0) or fault.awake < 1
+        ]
         require(
             not losing,
             f"{method.name} keeps what neighbours were told, and with {', '.join(losing)} some would never hear it: "
@@ -137,13 +149,19 @@ def check_network(method: Method, network: Network) -> None:
         "use gt-dsgd or another tracking method, or an undirected graph such as exponential",
     )
     require(
-        needs.smallest_eigenvalue == -1.0 or network.graph is None or needs.static,  # the latter is refused below
+        needs.smallest_eigenvalue == -1.0
+        or network.graph is None
+        or needs.static,  # the latter is refused below
         f"{method.name} needs the smallest eigenvalue of W above {needs.smallest_eigenvalue:.3g}, and {network.name} "
         "is drawn in every round: use a graph that stays",
     )
     if needs.smallest_eigenvalue > -1.0 and network.is_symmetric:
         least = network.smallest_eigenvalue
-        remedy = "lazy weights, which keep it from falling below 0" if needs.smallest_eigenvalue < 0 else "(W + I) / 2"
+        remedy = (
+            "lazy weights, which keep it from falling below 0"
+            if needs.smallest_eigenvalue < 0
+            else "(W + I) / 2"
+        )
         require(
             least > needs.smallest_eigenvalue + 1e-9,  # not above it by rounding alone
             f"{method.name} needs the smallest eigenvalue of W above {needs.smallest_eigenvalue:.3g}; {network.name} "
@@ -195,18 +213,26 @@ def diverged(loss: float, first: float) -> bool:
 def matrix_precision(precision: int | str) -> tuple[np.dtype[Any], str]:
     """The type of vectors, and the precision of matrix products, which is reduced for "tf32" only."""
     require(precision in (32, 64, "tf32"), f"precision = {precision!r}: must be 32, 64 or 'tf32'")
-    return np.dtype("float64" if precision == 64 else "float32"), "tensorfloat32" if precision == "tf32" else "highest"
+    return np.dtype(
+        "float64" if precision == 64 else "float32"
+    ), "tensorfloat32" if precision == "tf32" else "highest"
 
 
 def total_steps(costs: Costs, problem: Problem, steps: int | None, epochs: float | None) -> int:
     """The number of iterations, from exactly one of `steps` and `epochs`."""
-    require((steps is None) != (epochs is None), f"steps = {steps}, epochs = {epochs}: give exactly one of them")
+    require(
+        (steps is None) != (epochs is None),
+        f"steps = {steps}, epochs = {epochs}: give exactly one of them",
+    )
     if steps is not None:
         return _limited(whole("steps", steps, 1))
     assert epochs is not None
     good = isinstance(epochs, Real) and 0 < epochs < math.inf
     require(good, f"epochs = {epochs!r}: must be a number, positive and finite")
-    require(problem.samples is not None, f"{problem.name} has no epochs, since its samples never end: give steps")
+    require(
+        problem.samples is not None,
+        f"{problem.name} has no epochs, since its samples never end: give steps",
+    )
     assert problem.samples is not None
     budget = epochs * problem.samples
     require(budget < 2**53, f"epochs = {epochs:g}: too many to count; give fewer")
@@ -230,7 +256,11 @@ def starting_point(x0: Any, problem: Problem, dtype: Any) -> np.ndarray:
             f"x0 = {str(x0)[:60]!r} is no array of numbers: give one of shape {shape[1:]} or {shape}"
         ) from None
     require(
-        x0.shape in (shape, shape[1:]), f"x0 has shape {x0.shape}: must be {shape[1:]}, or {shape} for one per node"
+        x0.shape in (shape, shape[1:]),
+        f"x0 has shape {x0.shape}: must be {shape[1:]}, or {shape} for one per node",
     )
-    require(bool(np.isfinite(x0).all()), "x0 has values that are not finite: give a finite starting point")
+    require(
+        bool(np.isfinite(x0).all()),
+        "x0 has values that are not finite: give a finite starting point",
+    )
     return np.broadcast_to(x0, shape).copy()

@@ -53,7 +53,11 @@ def _by_node(name: str, value: Any) -> Any:
 
 def _by_link(name: str, value: Any, positive: bool = False) -> Any:
     """A number, an array (n, n) or a dictionary of pairs; checked."""
-    rule = "must be above 0 (infinite: no limit)" if positive else "must be a finite number of at least 0"
+    rule = (
+        "must be above 0 (infinite: no limit)"
+        if positive
+        else "must be a finite number of at least 0"
+    )
     remedy = "give a number, an array (n, n), or a mapping of pairs of nodes to numbers"
 
     def good(number: Any) -> bool:
@@ -61,7 +65,11 @@ def _by_link(name: str, value: Any, positive: bool = False) -> Any:
 
     if isinstance(value, Mapping):
         for pair, number in value.items():
-            two = isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(node, Integral) for node in pair)
+            two = (
+                isinstance(pair, tuple)
+                and len(pair) == 2
+                and all(isinstance(node, Integral) for node in pair)
+            )
             require(two, f"{name} of {pair!r}: must be of a pair of nodes, as in {{(0, 1): 0.01}}")
             require(good(number), f"{name} of {pair!r} = {number!r}: {rule}")
         return {(int(i), int(j)): float(number) for (i, j), number in value.items()}
@@ -94,7 +102,9 @@ class Distribution(ABC):
         """The seconds that a gradient takes at each node (n,); the numbers are its fields, of each node (n,)."""
 
     def _check(self, name: str) -> None:
-        object.__setattr__(self, name, _by_node(f"{name} of {type(self).__name__}", getattr(self, name)))
+        object.__setattr__(
+            self, name, _by_node(f"{name} of {type(self).__name__}", getattr(self, name))
+        )
 
     def __str__(self) -> str:
         values = (_text(getattr(self, each.name)) for each in fields(self))  # type: ignore[arg-type]
@@ -153,21 +163,33 @@ class Clock:
 
     def __post_init__(self) -> None:
         checked = {
-            "compute": self.compute if isinstance(self.compute, Distribution) else _by_node("compute", self.compute),
+            "compute": self.compute
+            if isinstance(self.compute, Distribution)
+            else _by_node("compute", self.compute),
             "latency": _by_link("latency", self.latency),
             "bandwidth": _by_link("bandwidth", self.bandwidth, positive=True),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        require(isinstance(self.overlap, bool), f"overlap = {self.overlap!r}: must be true or false")
+        require(
+            isinstance(self.overlap, bool), f"overlap = {self.overlap!r}: must be true or false"
+        )
 
     def __str__(self) -> str:
         """All that defines it."""
-        names = [f"{name}={_text(getattr(self, name))}" for name in ("compute", "latency", "bandwidth")]
+        names = [
+            f"{name}={_text(getattr(self, name))}" for name in ("compute", "latency", "bandwidth")
+        ]
         return " ".join([*names, *["overlap"] * self.overlap])
 
     def times(
-        self, method: Method, problem: Problem, network: Network, steps: Any, seed: int = 0, itemsize: int = 4
+        self,
+        method: Method,
+        problem: Problem,
+        network: Network,
+        steps: Any,
+        seed: int = 0,
+        itemsize: int = 4,
     ) -> np.ndarray:
         """The simulated seconds at given steps.
 
@@ -190,7 +212,9 @@ class Clock:
         [0.0, 1.5, 15.0]
         """
         steps = np.asarray(steps)
-        good = steps.ndim == 1 and (steps.size == 0 or (steps.dtype.kind in "iu" and bool((steps >= 0).all())))
+        good = steps.ndim == 1 and (
+            steps.size == 0 or (steps.dtype.kind in "iu" and bool((steps >= 0).all()))
+        )
         require(good, f"steps = {steps!r}: must be a list of whole numbers of at least 0")
         hand = self.started(method, problem, network, seed, itemsize)
         found = {step: hand.at(step) for step in sorted(set(steps.tolist()))}
@@ -208,8 +232,13 @@ class Clock:
             "weights": digest(network.arrays),
         }  # fmt: skip
         for name, mine in own.items():
-            theirs = identity.facts[name] if name in identity.facts else getattr(identity, name, None)
-            require(mine == theirs, f"the trace is of another run: its {name} is {theirs!r}, and {mine!r} is given")
+            theirs = (
+                identity.facts[name] if name in identity.facts else getattr(identity, name, None)
+            )
+            require(
+                mine == theirs,
+                f"the trace is of another run: its {name} is {theirs!r}, and {mine!r} is given",
+            )
         steps = trace.table["step"].to_numpy().astype(np.int64)
         itemsize = matrix_precision(identity.precision)[0].itemsize
         seconds = self.times(method, problem, network, steps, identity.seed, itemsize)
@@ -237,12 +266,15 @@ class Clock:
             return [self.compute]
         return [getattr(self.compute, each.name) for each in fields(self.compute)]  # type: ignore[arg-type]
 
-    def started(self, method: Method, problem: Problem, network: Network, seed: int, itemsize: int) -> Hand:
+    def started(
+        self, method: Method, problem: Problem, network: Network, seed: int, itemsize: int
+    ) -> Hand:
         """The hand of the clock at step 0 of a run, which `at` moves on."""
         check(method, problem, network)
         self.check(network)
         latency, bandwidth = (
-            _of_links(name, getattr(self, name), network.links.ends, network.n) for name in ("latency", "bandwidth")
+            _of_links(name, getattr(self, name), network.links.ends, network.n)
+            for name in ("latency", "bandwidth")
         )
         size = message_size(problem, network, itemsize)
         return Hand(
@@ -339,7 +371,10 @@ def read(text: str) -> Clock:
         return CLOCKS[text]
     path = Path(text).expanduser()
     if not path.is_file():
-        require(not text.endswith(".toml"), f"no clock file {path}: give the path of a TOML file, or a preset's name")
+        require(
+            not text.endswith(".toml"),
+            f"no clock file {path}: give the path of a TOML file, or a preset's name",
+        )
         close = unknown("clock", text, CLOCKS)
         raise ValueError(f"{close}; or give the path of a TOML file")
     try:
@@ -390,7 +425,8 @@ def _of_links(name: str, value: Any, ends: np.ndarray, nodes: int) -> np.ndarray
         return np.full((len(ends), 2), value)
     if isinstance(value, np.ndarray):
         require(
-            len(value) == nodes, f"{name} has the shape {value.shape}, and the network {nodes} nodes: give (n, n) of it"
+            len(value) == nodes,
+            f"{name} has the shape {value.shape}, and the network {nodes} nodes: give (n, n) of it",
         )
         return np.stack([value[ends[:, 1], ends[:, 0]], value[ends[:, 0], ends[:, 1]]], axis=1)
     found = np.zeros((len(ends), 2))
@@ -399,7 +435,9 @@ def _of_links(name: str, value: Any, ends: np.ndarray, nodes: int) -> np.ndarray
             (i, j) in value or (j, i) in value,
             f"{name} has no number of the link of nodes {i} and {j}: add ({i}, {j}), or give one number for all links",
         )
-        found[link] = [value[pair] if pair in value else value[pair[::-1]] for pair in ((j, i), (i, j))]
+        found[link] = [
+            value[pair] if pair in value else value[pair[::-1]] for pair in ((j, i), (i, j))
+        ]
     return found
 
 

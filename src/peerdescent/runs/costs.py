@@ -84,10 +84,15 @@ class Costs:
         message: Callable[[Message], float] = lambda message: 1.0,
     ) -> None:
         self._name, self._outline = method.name, outline(method)
-        self._samples, self._degrees = 1.0 if samples is None else samples, np.asarray(degrees, dtype=float)
+        self._samples, self._degrees = (
+            1.0 if samples is None else samples,
+            np.asarray(degrees, dtype=float),
+        )
         self._rounds, self._awake, self._message = rounds, awake, message
         self._first = self._charge(self._outline.start, np.zeros(1, np.int64))[0]
-        changing = any(isinstance(when, Chance) and when.is_scheduled for when in self._outline.branches)
+        changing = any(
+            isinstance(when, Chance) and when.is_scheduled for when in self._outline.branches
+        )
         self._cycle = 2**31 if changing else math.lcm(len(self._degrees), *self._outline.periods)
         self._table = np.zeros((1, 3))
 
@@ -103,9 +108,21 @@ class Costs:
             "use a method without exact gradients, such as d-get",
         )
         awake = math.prod(fault.awake for fault in network.faults)
-        up = math.prod(1.0 if fault.moments is None else fault.moments[0] for fault in network.faults) / awake**2
+        up = (
+            math.prod(
+                1.0 if fault.moments is None else fault.moments[0] for fault in network.faults
+            )
+            / awake**2
+        )
         degrees = np.atleast_2d(network.degree).mean(axis=1) * up
-        return cls(method, problem.samples, degrees, network.rounds, awake, message_size(problem, network, itemsize))
+        return cls(
+            method,
+            problem.samples,
+            degrees,
+            network.rounds,
+            awake,
+            message_size(problem, network, itemsize),
+        )
 
     def gradients(self, t: Any) -> np.ndarray:
         """Gradients that a node has computed up to x_t."""
@@ -125,7 +142,13 @@ class Costs:
         later, total = budget - self._first[0], self._reach(budget)
         whole = int(later // total) if later > 0 else 0
         rest = later - whole * total
-        return max(1, 1 + whole * (len(self._table) - 1) + int(np.searchsorted(self._table[:, 0], rest, "right")) - 1)
+        return max(
+            1,
+            1
+            + whole * (len(self._table) - 1)
+            + int(np.searchsorted(self._table[:, 0], rest, "right"))
+            - 1,
+        )
 
     def reaching(self, targets: np.ndarray) -> np.ndarray:
         """The first t at which a node has computed at least `targets` gradients."""
@@ -140,7 +163,11 @@ class Costs:
         later = np.maximum(t - 1, 0)
         self._extend(int(later.max(initial=1)))
         whole, rest = np.divmod(later, len(self._table) - 1)
-        return (t > 0)[..., None] * self._first + whole[..., None] * self._table[-1] + self._table[rest]
+        return (
+            (t > 0)[..., None] * self._first
+            + whole[..., None] * self._table[-1]
+            + self._table[rest]
+        )
 
     def _reach(self, budget: float) -> float:
         """Extend the table to a whole period or to the budget; returns its total of gradients."""
@@ -149,7 +176,10 @@ class Costs:
             self._extend(length)
             total = float(self._table[-1, 0])
             if len(self._table) > self._cycle:
-                require(total > 0, f"{self._name} computes no gradients, so epochs mean nothing: give steps")
+                require(
+                    total > 0,
+                    f"{self._name} computes no gradients, so epochs mean nothing: give steps",
+                )
                 return total
             if total + self._first[0] > budget:
                 return total
@@ -164,7 +194,11 @@ class Costs:
         self._table = np.concatenate([np.zeros((1, 3)), each.cumsum(axis=0)])
 
     def _charge(
-        self, events: list[Any], t: np.ndarray, seed: int | None = None, turnout: Turnout | None = None
+        self,
+        events: list[Any],
+        t: np.ndarray,
+        seed: int | None = None,
+        turnout: Turnout | None = None,
     ) -> np.ndarray:
         """The gradients, rounds and bytes sent (k, 3) of each of the iterations t (k,).
 
@@ -180,7 +214,9 @@ class Costs:
             elif isinstance(event, Mix):
                 for number in self._numbers(event):
                     spent[:, 1] += awake
-                    usual = self._degrees[t % len(self._degrees)] * awake**2  # a message needs both its nodes
+                    usual = (
+                        self._degrees[t % len(self._degrees)] * awake**2
+                    )  # a message needs both its nodes
                     messages = usual if turnout is None else turnout.sent[number]
                     spent[:, 2] += messages * self._message(event.message)
             elif isinstance(event, Either):
@@ -189,7 +225,9 @@ class Costs:
                     share = np.broadcast_to(np.asarray(when.likely(t), float), len(t))
                 else:
                     share = np.asarray(when.due(np, seed, t), float)
-                then, otherwise = (self._charge(side, t, seed, turnout) for side in (event.then, event.otherwise))
+                then, otherwise = (
+                    self._charge(side, t, seed, turnout) for side in (event.then, event.otherwise)
+                )
                 spent += share[:, None] * then + (1 - share[:, None]) * otherwise
         return spent
 
@@ -206,11 +244,19 @@ class Books:
 
     def __init__(self, costs: Costs, problem: Problem, network: Network, seed: int) -> None:
         self.costs, self.links, self.seed = costs, network.links, jnp.uint32(seed)
-        sizes = np.ones(network.n, np.int32) if problem.sizes is None else problem.sizes.astype(np.int32)
+        sizes = (
+            np.ones(network.n, np.int32)
+            if problem.sizes is None
+            else problem.sizes.astype(np.int32)
+        )
         self.sizes = jnp.asarray(sizes)
-        known = network.graph is None and all(f.awake == 1 and (f.moments or (1,))[0] == 1 for f in network.faults)
+        known = network.graph is None and all(
+            f.awake == 1 and (f.moments or (1,))[0] == 1 for f in network.faults
+        )
         does = costs._outline
-        self.numbers = tuple(sorted({number for mix in does.messages for number in costs._numbers(mix)}))
+        self.numbers = tuple(
+            sorted({number for mix in does.messages for number in costs._numbers(mix)})
+        )
         certain = not any(isinstance(when, Chance) for when in does.branches)
         self.known, self.next, self.total = known, 0, None if known and certain else np.zeros(3)
         self.memory = () if known else self.links.begin(jnp, self.seed)
@@ -222,7 +268,11 @@ class Books:
             return float(gradients), int(rounds), float(sent)
         while self.next < t:
             count = min(CHUNK, t - self.next)
-            steps, does, seed = np.arange(self.next, self.next + count), self.costs._outline, int(self.seed)
+            steps, does, seed = (
+                np.arange(self.next, self.next + count),
+                self.costs._outline,
+                int(self.seed),
+            )
             turnout = None if self.known else self._turnout(count)
             spent = self.costs._charge(does.step, steps, seed, turnout)
             if self.next == 0:
@@ -243,7 +293,14 @@ class Books:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _turnout(
-    numbers: tuple[int, ...], chunk: int, links: Rounds, sizes: Any, seed: Any, first: Any, memory: Any, count: Any
+    numbers: tuple[int, ...],
+    chunk: int,
+    links: Rounds,
+    sizes: Any,
+    seed: Any,
+    first: Any,
+    memory: Any,
+    count: Any,
 ) -> tuple[Any, Any, Any, Any]:
     """How many nodes are awake (chunk,), their samples (chunk,), the messages of each round (chunk, rounds), and the
     last memory.
@@ -259,7 +316,12 @@ def _turnout(
         own = jnp.array([(now.weights(number)[0] > 0).sum() for number in numbers], jnp.int32)
         up = jnp.ones(links.nodes, bool) if now.awake is None else now.awake
         held = jnp.where(up, sizes, 0).sum(dtype=jnp.int32)
-        return memory, awake.at[i].set(up.sum(dtype=jnp.int32)), samples.at[i].set(held), sent.at[i].set(own)
+        return (
+            memory,
+            awake.at[i].set(up.sum(dtype=jnp.int32)),
+            samples.at[i].set(held),
+            sent.at[i].set(own),
+        )
 
     nothing = (jnp.zeros(chunk, jnp.int32),) * 2, jnp.zeros((chunk, len(numbers)), jnp.int32)
     memory, awake, samples, sent = lax.fori_loop(0, count, step, (memory, *nothing[0], nothing[1]))

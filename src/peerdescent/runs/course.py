@@ -16,7 +16,9 @@ from peerdescent.runs.watch import Watch
 class Course:
     """Runs of a crew, each with a recorder. All are at the same step until they end, each by itself."""
 
-    def __init__(self, crew: Crew, recorders: Sequence[Recorder], watch: Watch, show: Callable[[], None]) -> None:
+    def __init__(
+        self, crew: Crew, recorders: Sequence[Recorder], watch: Watch, show: Callable[[], None]
+    ) -> None:
         self.crew, self.recorders, self.watch, self.show = crew, recorders, watch, show
         for place, recorder in enumerate(recorders):
             recorder.engine = crew.engine(place)
@@ -75,7 +77,12 @@ class Course:
         Where samples end before, the run is at the last step that had any, and the error is raised.
         """
         crew, running, step = self.crew, self.running, self.step
-        passed = [(place, *move) for place, some in moves.items() for move in some if step < move[0] <= until]
+        passed = [
+            (place, *move)
+            for place, some in moves.items()
+            for move in some
+            if step < move[0] <= until
+        ]
         x_tilde = {place: self.recorders[place].at.x_tilde for place in running}
         before = list(crew.seconds)
         if step == 0:
@@ -87,11 +94,17 @@ class Course:
             try:
                 states, step = crew.advance(states, step, stop, running), stop
             except StreamEnded as error:
-                ended, states, step = error, [error.state], error.step  # a stream is read by one seed alone
+                ended, states, step = (
+                    error,
+                    [error.state],
+                    error.step,
+                )  # a stream is read by one seed alone
                 break
             for place, at, node in passed:
                 if at == stop:
-                    x_tilde[place] = self.recorders[place].whole(crew.iterates(states, place))[node].copy()
+                    x_tilde[place] = (
+                        self.recorders[place].whole(crew.iterates(states, place))[node].copy()
+                    )
         for place in running:
             recorder = self.recorders[place]
             seconds = recorder.at.seconds + crew.seconds[place] - before[place]
@@ -116,7 +129,13 @@ class Course:
 
     def cut(self, message: str) -> None:
         """End where samples have ended, after a last record."""
-        self.record([place for place in self.running if self.recorders[place].step < self.recorders[place].at.step])
+        self.record(
+            [
+                place
+                for place in self.running
+                if self.recorders[place].step < self.recorders[place].at.step
+            ]
+        )
         self.end(Status.interrupted, message)
 
     def end(self, status: Status, message: str) -> None:

@@ -68,8 +68,12 @@ class Formula(NamedTuple):
         for branch in self.branches:
             then, otherwise = branch.then.text(named), branch.otherwise.text(named)
             number = _shown(branch.number, named)
-            when = f"every {number} iterations" if branch.is_periodic else f"with probability {number}"
-            parts.append(f"{then} {when}, else {otherwise}" if branch.otherwise else f"{then} {when}")
+            when = (
+                f"every {number} iterations" if branch.is_periodic else f"with probability {number}"
+            )
+            parts.append(
+                f"{then} {when}, else {otherwise}" if branch.otherwise else f"{then} {when}"
+            )
         return " + ".join(parts) or "0"
 
     def expected(self, named: Callable[[str], str] = str) -> str:
@@ -77,16 +81,22 @@ class Formula(NamedTuple):
         parts = self._sum(named)
         for branch in self.branches:
             number = _shown(branch.number, named)
-            then, otherwise = (_bracketed(each.expected(named)) for each in (branch.then, branch.otherwise))
+            then, otherwise = (
+                _bracketed(each.expected(named)) for each in (branch.then, branch.otherwise)
+            )
             if branch.then:
                 parts.append(f"{then} / {number}" if branch.is_periodic else _product(then, number))
             if branch.otherwise:
-                parts.append(_product(otherwise, f"(1 - {'1 / ' if branch.is_periodic else ''}{number})"))
+                parts.append(
+                    _product(otherwise, f"(1 - {'1 / ' if branch.is_periodic else ''}{number})")
+                )
         return " + ".join(parts) or "0"
 
     def mean(self, values: Mapping[str, float]) -> float:
         """The mean over iterations, with these values of the symbols."""
-        total = sum(factor * (values[name] if name else 1.0) for name, factor in self.factors.items())
+        total = sum(
+            factor * (values[name] if name else 1.0) for name, factor in self.factors.items()
+        )
         for branch in self.branches:
             number = branch.number
             value = values[number.name] if isinstance(number, Symbol) else float(number)
@@ -96,7 +106,12 @@ class Formula(NamedTuple):
 
     def _sum(self, named: Callable[[str], str]) -> list[str]:
         return [
-            " ".join(filter(None, [f"{factor:g}" if factor != 1 or not name else "", named(name) if name else ""]))
+            " ".join(
+                filter(
+                    None,
+                    [f"{factor:g}" if factor != 1 or not name else "", named(name) if name else ""],
+                )
+            )
             for name, factor in self.factors.items()
             if factor
         ]
@@ -140,8 +155,12 @@ def formulas(method: Method, names: Iterable[str] | None = None) -> Formulas:
 
 def _formulas(method: Method) -> Formulas:
     does = outline(method)
-    operators = dict.fromkeys(mix.message.operator for mix in does.messages if mix.message.operator is not None)
-    gradients, rounds = ([_formula(events, kind) for events in (does.start, does.step)] for kind in (Gradient, Mix))
+    operators = dict.fromkeys(
+        mix.message.operator for mix in does.messages if mix.message.operator is not None
+    )
+    gradients, rounds = (
+        [_formula(events, kind) for events in (does.start, does.step)] for kind in (Gradient, Mix)
+    )
     return Formulas(gradients[0], gradients[1], rounds[0], rounds[1], tuple(operators))
 
 

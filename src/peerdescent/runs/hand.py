@@ -87,19 +87,30 @@ class Kind(NamedTuple):
 
 
 def _iteration(
-    plan: tuple[Any, ...], kind: Kind, speeds: Speeds, rounds: Rounds, seed: Any, t: Any, memory: Any, now: jax.Array
+    plan: tuple[Any, ...],
+    kind: Kind,
+    speeds: Speeds,
+    rounds: Rounds,
+    seed: Any,
+    t: Any,
+    memory: Any,
+    now: jax.Array,
 ) -> jax.Array:
     """When the nodes have finished iteration t, (n,), from when they began it."""
     happens = rounds.at(jnp, seed, t, memory)
     pace = speeds.numbers[0]
     if kind.distribution is not None:
-        pace = kind.distribution.drawn(source(jnp, seed, t, PURPOSE, EVER), rounds.nodes, *speeds.numbers)
+        pace = kind.distribution.drawn(
+            source(jnp, seed, t, PURPOSE, EVER), rounds.nodes, *speeds.numbers
+        )
 
     def talk(number: int, message: Message, now: jax.Array) -> jax.Array:
         delays = speeds.delays[kind.messages.index(message)]
         delays = delays[t % len(delays)]
         if kind.decided:
-            delays = jnp.where(jnp.append(happens.arrives(number).ravel(), False)[speeds.places], delays, -jnp.inf)
+            delays = jnp.where(
+                jnp.append(happens.arrives(number).ravel(), False)[speeds.places], delays, -jnp.inf
+            )
         return jnp.maximum(now, (now[speeds.neighbours] + delays).max(axis=1))
 
     def go(plan: tuple[Any, ...], at: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -107,9 +118,13 @@ def _iteration(
         for event in plan:
             if isinstance(event, Turns):
                 due = event.when.due(jnp, seed, t)
-                at = jax.tree.map(partial(jnp.where, due), go(event.then, at), go(event.otherwise, at))
+                at = jax.tree.map(
+                    partial(jnp.where, due), go(event.then, at), go(event.otherwise, at)
+                )
             elif isinstance(event, Work):
-                worked = at[0] + (speeds.samples if event.gradients is None else event.gradients) * pace
+                worked = (
+                    at[0] + (speeds.samples if event.gradients is None else event.gradients) * pace
+                )
                 at = worked, at[1] if kind.overlap else worked
             else:
                 talked = talk(event.number, event.message, at[1])
@@ -124,11 +139,15 @@ def _iteration(
 def _begun(kind: Kind, speeds: Speeds, rounds: Rounds, seed: Any) -> tuple[Any, jax.Array]:
     """The memory of the links, and when nodes have finished iteration 0."""
     memory = rounds.begin(jnp, seed)
-    return memory, _iteration(kind.start, kind, speeds, rounds, seed, 0, memory, jnp.zeros(rounds.nodes))
+    return memory, _iteration(
+        kind.start, kind, speeds, rounds, seed, 0, memory, jnp.zeros(rounds.nodes)
+    )
 
 
 @partial(jax.jit, static_argnames="kind")
-def _moved(kind: Kind, speeds: Speeds, rounds: Rounds, seed: Any, first: Any, until: Any, state: Any) -> Any:
+def _moved(
+    kind: Kind, speeds: Speeds, rounds: Rounds, seed: Any, first: Any, until: Any, state: Any
+) -> Any:
     """The same after iterations first, ..., until - 1."""
 
     def body(t: Any, state: Any) -> Any:
@@ -170,9 +189,17 @@ class Hand:
         exists = links.weights > 0 if network.graph is None else np.ones((1, links.links, 2), bool)
         ever = np.stack([np.append(each.ravel(), False)[places] for each in exists])
         seconds = (np.append(delays(message).ravel(), -np.inf)[places] for message in messages)
-        self._kind = Kind(start, step, compute, overlap, messages, bool(network.faults or network.graph))
+        self._kind = Kind(
+            start, step, compute, overlap, messages, bool(network.faults or network.graph)
+        )
         samples = np.ones(network.n) if problem.sizes is None else problem.sizes.astype(float)
-        speeds = Speeds(tuple(numbers), samples, neighbours, places, tuple(np.where(ever, s, -np.inf) for s in seconds))
+        speeds = Speeds(
+            tuple(numbers),
+            samples,
+            neighbours,
+            places,
+            tuple(np.where(ever, s, -np.inf) for s in seconds),
+        )
         self._arguments: Any = speeds, links, np.uint32(seed)
         self.nodes = np.zeros(network.n)
         """When each node has finished, (n,)."""

@@ -22,7 +22,9 @@ def told_apart(
     labels = []
     for name, own in zip(names, facts, strict=True):
         others = [other for other, theirs in zip(facts, names, strict=True) if theirs == name]
-        differing = [key for key in own if len({json.dumps(other.get(key)) for other in others}) > 1]
+        differing = [
+            key for key in own if len({json.dumps(other.get(key)) for other in others}) > 1
+        ]
         said = ", ".join(
             f"{key} {differing_part(str(own[key]), [str(other.get(key)) for other in others])}"
             for key in differing
@@ -42,7 +44,12 @@ def differing_part(own: str, others: Sequence[str]) -> str:
         return own
     parts = [other.removeprefix("Network(").removesuffix(")").split(", ") for other in others]
     common = set.intersection(*map(set, parts))
-    return ", ".join(p for p in own.removeprefix("Network(").removesuffix(")").split(", ") if p not in common) or own
+    return (
+        ", ".join(
+            p for p in own.removeprefix("Network(").removesuffix(")").split(", ") if p not in common
+        )
+        or own
+    )
 
 
 def counted(count: int, noun: str) -> str:
@@ -64,6 +71,8 @@ def slugs(names: Sequence[str]) -> list[str]:
     plain = [re.sub(r"[^\w.=+-]+", "-", name).strip("-.") or "unnamed" for name in tight]
     found: list[str] = []
     for name in plain:
-        number = next(k for k in range(1, len(names) + 2) if (name if k == 1 else f"{name}-{k}") not in found)
+        number = next(
+            k for k in range(1, len(names) + 2) if (name if k == 1 else f"{name}-{k}") not in found
+        )
         found.append(name if number == 1 else f"{name}-{number}")
     return found

@@ -29,7 +29,14 @@ from peerdescent.networks.network import Network
 from peerdescent.problems.definition import digest
 from peerdescent.problems.problem import Problem
 from peerdescent.runs import clocks
-from peerdescent.runs.checks import check, check_names, check_seeds, matrix_precision, starting_point, total_steps
+from peerdescent.runs.checks import (
+    check,
+    check_names,
+    check_seeds,
+    matrix_precision,
+    starting_point,
+    total_steps,
+)
 from peerdescent.runs.clocks import Clock
 from peerdescent.runs.costs import Books, Costs
 from peerdescent.runs.course import Course
@@ -79,7 +86,13 @@ def run(
 
 @overload
 def run(
-    method: Given, problem: Problem, network: Network, *, seed: None = None, resume: Traces, **options: Unpack[Options]
+    method: Given,
+    problem: Problem,
+    network: Network,
+    *,
+    seed: None = None,
+    resume: Traces,
+    **options: Unpack[Options],
 ) -> Traces: ...
 
 
@@ -167,13 +180,22 @@ def run(
     """
     check_names("run", others, [*Options.__annotations__, "seed", "resume"])
     if seed is None:
-        seed = resume.seeds if isinstance(resume, Traces) else resume.identity.seed if isinstance(resume, Trace) else 0
+        seed = (
+            resume.seeds
+            if isinstance(resume, Traces)
+            else resume.identity.seed
+            if isinstance(resume, Trace)
+            else 0
+        )
     process = registry.connect(engine)
     method = method_of(method)
     check(method, problem, network)
     problem = problem.now()
     dtype, matrices = matrix_precision(precision)
-    seeds, own = check_seeds(seed), own_metrics(metrics, () if problem.penalty is None else (NONZEROS,))
+    seeds, own = (
+        check_seeds(seed),
+        own_metrics(metrics, () if problem.penalty is None else (NONZEROS,)),
+    )
     require(
         problem.streams is None or len(seeds) == 1,
         f"{problem.name} has the same rows for every seed, since they come from iterators: give one seed, and a "
@@ -216,16 +238,32 @@ def run(
 
         def build(seed: Any) -> Any:
             known = np.ndim(seed) == 0 and seed == seeds[0]
-            return first if known else registry.engine_class(engine)(method, problem, network, seed, dtype)
+            return (
+                first
+                if known
+                else registry.engine_class(engine)(method, problem, network, seed, dtype)
+            )
 
         def recorder_of(seed: int) -> Recorder:
             folder = (
-                None if checkpoint is None else place(checkpoint, seed) / "checkpoint" if several else Path(checkpoint)
+                None
+                if checkpoint is None
+                else place(checkpoint, seed) / "checkpoint"
+                if several
+                else Path(checkpoint)
             )
             stationarity = record.stationarity if isinstance(record, Grid) else True
             books = Books(costs, problem, network, seed)
             made = Recorder(
-                first, problem, books, start, replace(identity, seed=seed), own, stationarity, total, folder
+                first,
+                problem,
+                books,
+                start,
+                replace(identity, seed=seed),
+                own,
+                stationarity,
+                total,
+                folder,
             )
             if clock is not None:
                 made.clock = clock.started(method, problem, network, seed, dtype.itemsize).at
@@ -252,7 +290,9 @@ def run(
         entry = registry.ENGINES[engine]
         try:
             party.show()
-            for step, some in together(left, at_once(method, problem, dtype) if entry.together else 1):
+            for step, some in together(
+                left, at_once(method, problem, dtype) if entry.together else 1
+            ):
                 crew = crew_of(method, build, some) if entry.together else Apart(build, some)
                 course = Course(crew, [recorders[one] for one in some], watch, party.show)
                 try:
@@ -290,7 +330,8 @@ def _result(traces: list[Trace], several: bool) -> Trace | Traces:
 def _check_known(trace: Trace, total: int, may_end: bool) -> None:
     """Refuse to continue a run that cannot: one that diverged, unless it may have ended, or one that is longer."""
     require(
-        may_end or trace.status != Status.diverged, "cannot resume a run that diverged: start again with a smaller step"
+        may_end or trace.status != Status.diverged,
+        "cannot resume a run that diverged: start again with a smaller step",
     )
     require(
         trace.end.step <= total,
@@ -303,7 +344,11 @@ def _check_records(method: Method, ended: Iterable[Trace], grid: list[int]) -> N
     """Warn once, at the line of the user's program, where runs that are finished were recorded at other steps."""
     if any(trace.status == Status.done and trace.table["step"].tolist() != grid for trace in ended):
         # The frame of this expression is 0, so that k is the level.
-        level = next(k for k in count(2) if not sys._getframe(k).f_globals["__name__"].startswith("peerdescent."))
+        level = next(
+            k
+            for k in count(2)
+            if not sys._getframe(k).f_globals["__name__"].startswith("peerdescent.")
+        )
         text = f"{method.name} is finished, and was recorded at other steps than those asked for"
         warnings.warn(text, stacklevel=level)
 
@@ -315,15 +360,23 @@ def _at(step: int, recorder: Recorder, newest: Trace | None) -> Trace | None:
     return newest if newest.end.step == step else recorder.load(step)
 
 
-def _facts(identity: Identity, seeds: list[int], packages: Iterable[str], grid: list[int]) -> dict[str, Any]:
+def _facts(
+    identity: Identity, seeds: list[int], packages: Iterable[str], grid: list[int]
+) -> dict[str, Any]:
     """What must be equal in all processes of a run: everything but the data, of which each has its own part."""
     recorded = hashlib.sha256(repr(grid).encode()).hexdigest()[:16]
     return {
         "version": peerdescent.__version__,
         **{package: version(package) for package in packages},
-        **{name: value for name, value in asdict(identity).items() if name not in ("values", "facts")},
+        **{
+            name: value
+            for name, value in asdict(identity).items()
+            if name not in ("values", "facts")
+        },
         "seed": ", ".join(map(str, seeds)),
-        "the problem": ", ".join(f"{name} {value}" for name, value in sorted(identity.facts.items())),
+        "the problem": ", ".join(
+            f"{name} {value}" for name, value in sorted(identity.facts.items())
+        ),
         "steps": grid[-1],
         "records": recorded,
     }

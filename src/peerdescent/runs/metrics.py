@@ -79,7 +79,10 @@ class Metric:
     """A checksum of a user's function."""
 
     def __post_init__(self) -> None:
-        require(isinstance(self.name, str) and bool(self.name), f"a metric is called {self.name!r}: give it a text")
+        require(
+            isinstance(self.name, str) and bool(self.name),
+            f"a metric is called {self.name!r}: give it a text",
+        )
         try:
             format(0.5, "" if self.format == "B" else self.format)
         except ValueError:
@@ -109,7 +112,11 @@ class Metric:
         if self.format.endswith("%"):
             return 0.01, "%"
         power = next((k for k in range(4) if value < 1000 ** (k + 1)), 4)
-        return (1000**power, f" {('B', 'kB', 'MB', 'GB', 'TB')[power]}") if self.format == "B" else (1, "")
+        return (
+            (1000**power, f" {('B', 'kB', 'MB', 'GB', 'TB')[power]}")
+            if self.format == "B"
+            else (1, "")
+        )
 
     def look(self) -> dict[str, Any]:
         """All fields but cost and function, as a run folder stores them."""
@@ -152,15 +159,22 @@ def metric(
     >>> bool(trace.table["largest entry"].iloc[-1] == abs(trace.x_mean).max())
     True
     """
-    require(callable(function), f"{function!r} is no metric: give a function of (x_mean, x, problem)")
+    require(
+        callable(function), f"{function!r} is no metric: give a function of (x_mean, x, problem)"
+    )
     name = str(getattr(function, "__name__", "")) if name is None else name
-    require(bool(name) and name != "<lambda>", "the metric has no name: give one, as in metric(function, 'accuracy')")
+    require(
+        bool(name) and name != "<lambda>",
+        "the metric has no name: give one, as in metric(function, 'accuracy')",
+    )
 
     def value(seen: Snapshot) -> float:
         if not model:
             return float(_number(function(seen.x_mean, seen.x, seen.problem)))
         unflatten = seen.problem.unflatten
-        return float(_number(function(seen.x_mean if unflatten is None else unflatten(seen.x_mean))))
+        return float(
+            _number(function(seen.x_mean if unflatten is None else unflatten(seen.x_mean)))
+        )
 
     return Metric(name, label, title, log, format, function=value, rising=rising)
 
@@ -198,16 +212,24 @@ def accuracy(
     >>> bool(trace.table["test accuracy"].iloc[-1] > 0.8)
     True
     """
-    require(callable(predict), f"{predict!r} predicts nothing: give a function of (params, features)")
+    require(
+        callable(predict), f"{predict!r} predicts nothing: give a function of (params, features)"
+    )
     about = None
     if isinstance(features, Dataset):
         about = Described.of(features)
-        remedy = f"write name={labels!r} if it is a name" if isinstance(labels, str) else "leave them out"
+        remedy = (
+            f"write name={labels!r} if it is a name"
+            if isinstance(labels, str)
+            else "leave them out"
+        )
         require(labels is None, f"labels beside a data set, which has its own: {remedy}")
         features, labels = features.features, features.labels
     if hasattr(features, "toarray"):
         size = features.dtype.itemsize * math.prod(features.shape)
-        require_memory(f"features of shape {features.shape} as a dense array", size, "give fewer rows")
+        require_memory(
+            f"features of shape {features.shape} as a dense array", size, "give fewer rows"
+        )
         features = features.toarray()
     features, labels = np.array(features), np.array(labels)
     require(
@@ -217,25 +239,41 @@ def accuracy(
     )
     whole = labels.dtype.kind in "biuf" and bool(np.all(labels == np.round(labels)))
     remedy = "for real targets, write the metric as a function of (x_mean, x, problem)"
-    require(whole, f"labels such as {labels[0]}: accuracy is for classes, which are whole numbers; {remedy}")
+    require(
+        whole,
+        f"labels such as {labels[0]}: accuracy is for classes, which are whole numbers; {remedy}",
+    )
 
     @partial(jax.jit, static_argnums=(0, 1))
-    def right(code: str, unflatten: Callable[[Any], Any] | None, x: jax.Array, features: jax.Array) -> jax.Array:
+    def right(
+        code: str, unflatten: Callable[[Any], Any] | None, x: jax.Array, features: jax.Array
+    ) -> jax.Array:
         """The number of right rows of each model (k,); compiled again if the `code` of `predict` has changed."""
 
         def count(x: jax.Array) -> jax.Array:
-            return _is_right(jnp.asarray(predict(x if unflatten is None else unflatten(x), features)), labels).sum()
+            return _is_right(
+                jnp.asarray(predict(x if unflatten is None else unflatten(x), features)), labels
+            ).sum()
 
         return jax.lax.map(count, x)
 
     def value(seen: Snapshot) -> float:
-        other = difference(about, seen.problem.described) if about and seen.problem.described else ""
-        require(not other, f"{name}: the rows to test on have {other}; load them like those, by load(rows, like=train)")
+        other = (
+            difference(about, seen.problem.described) if about and seen.problem.described else ""
+        )
+        require(
+            not other,
+            f"{name}: the rows to test on have {other}; load them like those, by load(rows, like=train)",
+        )
         x = seen.x if worst else seen.x_mean[None]
         try:
-            return int(right(fingerprint(predict), seen.problem.unflatten, x, features).min()) / len(labels)
+            return int(
+                right(fingerprint(predict), seen.problem.unflatten, x, features).min()
+            ) / len(labels)
         except TypeError as error:  # most likely of other shapes than those of the problem
-            error.add_note(f"in the metric {name!r}, on features of shape {features.shape}: give as many columns as in")
+            error.add_note(
+                f"in the metric {name!r}, on features of shape {features.shape}: give as many columns as in"
+            )
             error.add_note("training; peer.datasets.load(rows, like=train) does")
             raise
 
@@ -337,7 +375,9 @@ NONZEROS = Metric(
 """How many entries of the mean model are not zero: a column of runs on composite problems."""
 
 
-def own_metrics(given: Iterable[Metric | Callable[..., Any]], more: Sequence[Metric] = ()) -> tuple[Metric, ...]:
+def own_metrics(
+    given: Iterable[Metric | Callable[..., Any]], more: Sequence[Metric] = ()
+) -> tuple[Metric, ...]:
     """The user's own metrics, and more: functions become metrics, and names are checked."""
     require(
         not callable(given) and not isinstance(given, Metric) and isinstance(given, Iterable),
@@ -347,12 +387,19 @@ def own_metrics(given: Iterable[Metric | Callable[..., Any]], more: Sequence[Met
     names = [one.name for one in found]
     for one in found:
         require(
-            one.function is not None, f"metric {one.name!r} has no function: make it with peer.metric(function, name)"
+            one.function is not None,
+            f"metric {one.name!r} has no function: make it with peer.metric(function, name)",
         )
     for name in names:
         taken = name in METRICS or name == "gap"
-        require(not taken, f"metric {name!r} has the name of a column that traces or figures have: give another")
-        require(names.count(name) == 1, f"two metrics are called {name!r}: give one of them another name")
+        require(
+            not taken,
+            f"metric {name!r} has the name of a column that traces or figures have: give another",
+        )
+        require(
+            names.count(name) == 1,
+            f"two metrics are called {name!r}: give one of them another name",
+        )
     return tuple(replace(one, code=fingerprint(one.function)) for one in found)
 
 

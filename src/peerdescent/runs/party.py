@@ -45,7 +45,10 @@ class Party:
 
     def traces(self) -> list[Trace]:
         """The traces of all seeds, as far as they are."""
-        return [self.over.get(seed) or self._trace(seed, recorder) for seed, recorder in self.recorders.items()]
+        return [
+            self.over.get(seed) or self._trace(seed, recorder)
+            for seed, recorder in self.recorders.items()
+        ]
 
     def _trace(self, seed: int, recorder: Recorder) -> Trace:
         if not recorder.last.rows:

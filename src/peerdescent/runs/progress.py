@@ -98,7 +98,11 @@ class Lines:
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + EVERY
             known = f", loss {loss:.6g}" if loss == loss else ""
-            print(f"{self._label}: {step / max(1, self._total):.0%}{known}", file=sys.stderr, flush=True)
+            print(
+                f"{self._label}: {step / max(1, self._total):.0%}{known}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def end(self) -> None:
         """Nothing."""
@@ -124,7 +128,10 @@ class Share:
         """The part has reached `step`."""
         if loss == loss and not loss >= self._best:
             self._best = loss
-        self._bar.update(round(PARTS * (self._first + (self._last - self._first) * step / self._total)), self._best)
+        self._bar.update(
+            round(PARTS * (self._first + (self._last - self._first) * step / self._total)),
+            self._best,
+        )
 
     def end(self) -> None:
         """Nothing: other parts follow."""
@@ -153,7 +160,8 @@ class NotebookBar:
         self._due = now + PAUSE
         pace = (now - self._first[0]) / max(1, step - self._first[1])
         passed, left = (
-            timedelta(seconds=round(seconds)) for seconds in (now - self._began, pace * (self._total - step))
+            timedelta(seconds=round(seconds))
+            for seconds in (now - self._began, pace * (self._total - step))
         )
         known = f"{loss:.6g}" if loss == loss else "..."
         words = f"{step / max(1, self._total):.0%}  loss {known}  {passed}  left {left}"
@@ -182,6 +190,14 @@ def choose(progress: Any) -> Progress:
     if progress is None:
         progress = notebook or terminal
     if isinstance(progress, bool):
-        return Silent() if not progress else NotebookBar() if notebook else Bar() if terminal else Lines()
+        return (
+            Silent()
+            if not progress
+            else NotebookBar()
+            if notebook
+            else Bar()
+            if terminal
+            else Lines()
+        )
     chosen: Progress = progress
     return chosen

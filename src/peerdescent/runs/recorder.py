@@ -54,7 +54,13 @@ class Recorder:
         total: int,
         folder: Path | None,
     ) -> None:
-        self.engine, self.problem, self.books, self.x0, self.folder = engine, problem, books, x0, folder
+        self.engine, self.problem, self.books, self.x0, self.folder = (
+            engine,
+            problem,
+            books,
+            x0,
+            folder,
+        )
         self.identity, self.compiling, self.own, self.total = identity, 0.0, tuple(metrics), total
         columns = [one for one in METRICS.values() if stationarity or one.cost < Cost.nodes]
         self.metrics = [*columns, *metrics]
@@ -79,7 +85,9 @@ class Recorder:
         """
         self.save()
         trace = self.so_far()
-        whole = trace.node is None or self.status == Status.interrupted or trace.position is not None
+        whole = (
+            trace.node is None or self.status == Status.interrupted or trace.position is not None
+        )
         self.result = trace if whole else replace(trace, state=self.whole(trace.state), node=None)
 
     @property
@@ -140,7 +148,11 @@ class Recorder:
 
     def _check_together(self, trace: Trace | None) -> None:
         """Refuse traces of different steps, or of other nodes, in all processes at once."""
-        own = [-1, -1] if trace is None else [trace.end.step, -1 if trace.node is None else trace.node]
+        own = (
+            [-1, -1]
+            if trace is None
+            else [trace.end.step, -1 if trace.node is None else trace.node]
+        )
         every = np.asarray(self.engine.gather(np.array(own))).reshape(-1, 2).tolist()
         for process, (step, node) in enumerate(every):
             require(
@@ -163,8 +175,14 @@ class Recorder:
             same = len(jax.tree.leaves(like)) == len(leaves)
             if same:
                 state = jax.tree.unflatten(jax.tree.structure(like), leaves)
-                state = state if trace.node == self.engine.node else _of_nodes(lambda a: a[self.engine.node], state)
-                same = [*map(np.shape, jax.tree.leaves(state))] == [*map(np.shape, jax.tree.leaves(like))]
+                state = (
+                    state
+                    if trace.node == self.engine.node
+                    else _of_nodes(lambda a: a[self.engine.node], state)
+                )
+                same = [*map(np.shape, jax.tree.leaves(state))] == [
+                    *map(np.shape, jax.tree.leaves(like))
+                ]
             require(same, "cannot resume: the earlier run had a state of another form")
         rows: Any = trace.table.to_dict("records")
         x = self.x0 if state is None else self.whole(state.x) if trace.position is None else trace.x
@@ -182,15 +200,21 @@ class Recorder:
         # Processes may have different numbers of checkpoints. All must send arrays of one length, so find the largest.
         most = int(np.max(self.engine.gather(np.array([len(own)]))))
         padded = np.concatenate([own, np.full(most - len(own), -1)])
-        everywhere = np.asarray(self.engine.gather(padded)).reshape(-1, most) if most else np.zeros((1, 0))
-        return sorted(set.intersection(*(set(row) for row in everywhere.tolist())) - {-1}, reverse=True)
+        everywhere = (
+            np.asarray(self.engine.gather(padded)).reshape(-1, most) if most else np.zeros((1, 0))
+        )
+        return sorted(
+            set.intersection(*(set(row) for row in everywhere.tolist())) - {-1}, reverse=True
+        )
 
     def save(self) -> None:
         """Write a checkpoint of this process, of where it is, if there is a folder and a record."""
         if self.folder is None or not self.last.rows:
             return
         trace = self.so_far()
-        if trace.node is not None and trace.position is None:  # all processes together have x in their states
+        if (
+            trace.node is not None and trace.position is None
+        ):  # all processes together have x in their states
             trace = replace(trace, x=self.x0[:0])
         trace.save_checkpoint(self.folder)
 
@@ -203,8 +227,13 @@ class Recorder:
                 f"cannot resume: {name} is {mine!r} here and was {theirs!r} in the earlier run; {remedy}",
             )
         columns = [str(name) for name in trace.table.columns]
-        here, there = ([name for name in names if name not in METRICS] for names in (self._columns, columns))
-        require(here == there, f"cannot resume: the metrics added are {here} here and were {there} in the earlier run")
+        here, there = (
+            [name for name in names if name not in METRICS] for names in (self._columns, columns)
+        )
+        require(
+            here == there,
+            f"cannot resume: the metrics added are {here} here and were {there} in the earlier run",
+        )
         for mine, other in zip(self.own, trace.metrics, strict=True):
             require(
                 mine.code == other.code,
@@ -220,7 +249,9 @@ class Recorder:
         step, state, _, seconds = self.at
         x = self.x0 if state is None else self.whole(state.x)
         gradients, rounds, sent = self.books.at(step)
-        with np.errstate(all="ignore"):  # a diverging run has values that are not finite; its status says so
+        with np.errstate(
+            all="ignore"
+        ):  # a diverging run has values that are not finite; its status says so
             mean = x.mean(axis=0)
             points = np.vstack([mean, x]) if self.at_nodes else mean[None]
             values, grads = self.problem.penalised(points, *self.engine.evaluate(points))
@@ -269,7 +300,9 @@ class Recorder:
 def _of_nodes(function: Callable[[Any], Any], state: Any) -> Any:
     """A function of the arrays of nodes in a state; numbers that nodes share and the memory of links stay."""
     own, memory = Running.parts(state)
-    return Running.of(jax.tree.map(lambda leaf: function(leaf) if np.ndim(leaf) else leaf, own), memory)
+    return Running.of(
+        jax.tree.map(lambda leaf: function(leaf) if np.ndim(leaf) else leaf, own), memory
+    )
 
 
 def _read_only(a: Any) -> Any:

@@ -17,12 +17,19 @@ def earlier_of(resume: Any, seeds: Sequence[int], several: bool, total: int) -> 
         return {}
     if not several:
         earlier = Trace.load(resume) if isinstance(resume, str | Path) else resume
-        require(isinstance(earlier, Trace), f"resume is a {type(earlier).__name__}: give one trace, or leave out seed")
-        require(earlier.steps < total, f"nothing to resume: the earlier run has {earlier.steps} of {total} steps")
+        require(
+            isinstance(earlier, Trace),
+            f"resume is a {type(earlier).__name__}: give one trace, or leave out seed",
+        )
+        require(
+            earlier.steps < total,
+            f"nothing to resume: the earlier run has {earlier.steps} of {total} steps",
+        )
         return {seeds[0]: earlier}
     traces = Traces.load(resume) if isinstance(resume, str | Path) else resume
     require(
-        isinstance(traces, Traces), f"resume is a {type(traces).__name__}: with several seeds, give traces or a folder"
+        isinstance(traces, Traces),
+        f"resume is a {type(traces).__name__}: with several seeds, give traces or a folder",
     )
     found = {trace.identity.seed: trace for trace in traces if trace.identity.seed in seeds}
     ended = [trace.status == Status.diverged or trace.steps >= total for trace in found.values()]

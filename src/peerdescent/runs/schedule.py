@@ -23,7 +23,9 @@ class Grid(NamedTuple):
     stationarity: bool = True
 
 
-def recording_steps(record: int | Grid | Iterable[int], steps: int, costs: Costs | None = None) -> list[int]:
+def recording_steps(
+    record: int | Grid | Iterable[int], steps: int, costs: Costs | None = None
+) -> list[int]:
     """The steps to record, from 0 to `steps`. The points are spread over gradients if `costs` is given, else steps.
 
     >>> recording_steps(4, 8)

@@ -42,7 +42,9 @@ class Bound(Rule):
         found = rows[-1][self.column]
         if not (found >= self.value if self.up else found <= self.value):
             return ""
-        return f"{self.column} {found:.4g} {'>=' if self.up else '<='} {self.value:g} {_where(rows)}"
+        return (
+            f"{self.column} {found:.4g} {'>=' if self.up else '<='} {self.value:g} {_where(rows)}"
+        )
 
 
 def loss(target: float) -> Rule:
@@ -93,7 +95,10 @@ class patience(Rule):
 
     def __post_init__(self) -> None:
         whole("records", self.records, 1)
-        require(_is_real(self.least) and 0 <= self.least < math.inf, f"least = {self.least!r}: must be 0 or more")
+        require(
+            _is_real(self.least) and 0 <= self.least < math.inf,
+            f"least = {self.least!r}: must be 0 or more",
+        )
 
     def reason(self, rows: Sequence[Row]) -> str:
         """By the best value before the last records, and the best of those."""
@@ -102,7 +107,10 @@ class patience(Rule):
         before, after = values[: -self.records], values[-self.records :]
         if not before or min(after) < min(before) - self.least:
             return ""
-        verb, margin = "risen" if self.rising else "fallen", f" by more than {self.least:g}" if self.least else ""
+        verb, margin = (
+            "risen" if self.rising else "fallen",
+            f" by more than {self.least:g}" if self.least else "",
+        )
         return f"{self.of} has not {verb}{margin} for {self.records} records, {_where(rows)}"
 
     @property
@@ -125,9 +133,17 @@ class Asked(Rule):
             found = self.function(dict(rows[-1]))
             ends = bool(found)
         except Exception as error:
-            error.add_note(f"in {name}, which is to stop the run, {_where(rows)}; it is called with a row of the table")
+            error.add_note(
+                f"in {name}, which is to stop the run, {_where(rows)}; it is called with a row of the table"
+            )
             raise
-        return "" if not ends else f"{found}, {_where(rows)}" if isinstance(found, str) else f"{name}, {_where(rows)}"
+        return (
+            ""
+            if not ends
+            else f"{found}, {_where(rows)}"
+            if isinstance(found, str)
+            else f"{name}, {_where(rows)}"
+        )
 
 
 RULES: dict[str, tuple[Callable[[Any], Rule], str]] = {
@@ -154,24 +170,35 @@ def parse(text: str) -> Rule:
     try:
         value = kind(number)
     except ValueError:
-        raise ValueError(f"stop = {text!r}: must be {name}={word}, as in {name}={example}") from None
+        raise ValueError(
+            f"stop = {text!r}: must be {name}={word}, as in {name}={example}"
+        ) from None
     return make(value)
 
 
 def rules(given: Any, metrics: Iterable[Metric]) -> tuple[Rule, ...]:
     """The rules in the argument `stop` of a run with these metrics: none, one, or a list; functions become rules."""
-    several = [] if given is None else [given] if isinstance(given, Rule) or callable(given) else given
+    several = (
+        [] if given is None else [given] if isinstance(given, Rule) or callable(given) else given
+    )
     good = isinstance(several, Iterable) and not isinstance(several, str | Mapping)
     found = list(several) if good else []
-    good = good and all(isinstance(one, Rule) or (callable(one) and not isinstance(one, type)) for one in found)
-    require(good, f"stop = {given!r}: give a rule such as peer.stop.loss(0.2), a function of a row, or a list of such")
+    good = good and all(
+        isinstance(one, Rule) or (callable(one) and not isinstance(one, type)) for one in found
+    )
+    require(
+        good,
+        f"stop = {given!r}: give a rule such as peer.stop.loss(0.2), a function of a row, or a list of such",
+    )
     made = tuple(one if isinstance(one, Rule) else Asked(one) for one in found)
     known = {metric.name: metric for metric in metrics}
     for one in made:
         if one.reads is not None and one.reads not in known:
             raise unknown("column", one.reads, known)
     return tuple(
-        replace(one, rising=known[one.of].rising) if isinstance(one, patience) and one.rising is None else one
+        replace(one, rising=known[one.of].rising)
+        if isinstance(one, patience) and one.rising is None
+        else one
         for one in made
     )
 
@@ -195,5 +222,7 @@ def _real(name: str, value: Any) -> float:
 
 
 def _positive(name: str, value: Any) -> float:
-    require(_is_real(value) and 0 < value < math.inf, f"{name} = {value!r}: must be a positive number")
+    require(
+        _is_real(value) and 0 < value < math.inf, f"{name} = {value!r}: must be a positive number"
+    )
     return float(value)

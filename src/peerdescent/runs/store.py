@@ -55,14 +55,18 @@ class Store:
     ValueError: ...gaps.csv is about something else: noise is 2.0 here and was 1.0 there: give another folder
     """
 
-    def __init__(self, folder: Path | None, name: str, about: Mapping[str, Any], names: Sequence[str]) -> None:
+    def __init__(
+        self, folder: Path | None, name: str, about: Mapping[str, Any], names: Sequence[str]
+    ) -> None:
         self.folder, self.name, self.names = folder, name, list(names)
         self.rows: dict[Key, dict[str, Any]] = {}
         """The rows by key. Those read from the folder have texts as values."""
         if folder is None:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        _check_about(folder / f"{name}.json", dict(about), f"{folder / name}.csv is about something else")
+        _check_about(
+            folder / f"{name}.json", dict(about), f"{folder / name}.csv is about something else"
+        )
         table = folder / f"{name}.csv"
         if table.is_file():
             with table.open(newline="", encoding="utf-8") as file:
@@ -85,7 +89,9 @@ class Store:
             write(self.folder / f"{self.name}.csv", pd.DataFrame(rows).to_csv(index=False).encode())
 
 
-def recall(path: Path, about: Mapping[str, Any], compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+def recall(
+    path: Path, about: Mapping[str, Any], compute: Callable[[], Mapping[str, Any]]
+) -> dict[str, Any]:
     """The result in a JSON file if the facts `about` it are the same there; else compute and write it."""
     if path.is_file():
         known = _read(path)
@@ -107,12 +113,18 @@ def _check_about(path: Path, about: dict[str, Any], what: str) -> None:
     """Write the facts if there are none yet; refuse facts that differ from those in the file."""
     if not path.is_file():
         table = path.with_suffix(".csv")
-        require(not table.is_file(), f"{table} does not say what it is about, since {path.name} is missing: remove it")
+        require(
+            not table.is_file(),
+            f"{table} does not say what it is about, since {path.name} is missing: remove it",
+        )
         write(path, (json.dumps(about, indent=2) + "\n").encode())
     before = _read(path)
     for fact, mine in _as_json(about).items():
         theirs = before.get(fact)
-        require(mine == theirs, f"{what}: {fact} is {mine!r} here and was {theirs!r} there: give another folder")
+        require(
+            mine == theirs,
+            f"{what}: {fact} is {mine!r} here and was {theirs!r} there: give another folder",
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:

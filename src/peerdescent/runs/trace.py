@@ -118,7 +118,11 @@ class Trace:
 
     def metric(self, name: str) -> Metric:
         """The metric of a column."""
-        return METRICS[name] if name in METRICS else next(one for one in self.metrics if one.name == name)
+        return (
+            METRICS[name]
+            if name in METRICS
+            else next(one for one in self.metrics if one.name == name)
+        )
 
     @property
     def x_mean(self) -> np.ndarray:
@@ -138,8 +142,14 @@ class Trace:
 
     def __repr__(self) -> str:
         last = self.table.iloc[-1]
-        shown = [("loss", ".6g"), ("grad_norm", ".3g"), *((own.name, own.format) for own in self.metrics)]
-        values = ", ".join(f"{name} {last[name]:{'.4g' if form == 'B' else form}}" for name, form in shown)
+        shown = [
+            ("loss", ".6g"),
+            ("grad_norm", ".3g"),
+            *((own.name, own.format) for own in self.metrics),
+        ]
+        values = ", ".join(
+            f"{name} {last[name]:{'.4g' if form == 'B' else form}}" for name, form in shown
+        )
         why = f" ({self.message})" if self.message else ""
         return f"Trace({self.identity.method}, {self.status}{why}, {counted(self.steps, 'step')}, {values})"
 
@@ -148,7 +158,9 @@ class Trace:
 
     def summary(self) -> dict[str, Any]:
         """The content of `summary.json`: final metrics, costs, status and versions."""
-        final = {k: v if math.isfinite(v) else None for k, v in self.table.iloc[-1].to_dict().items()}
+        final = {
+            k: v if math.isfinite(v) else None for k, v in self.table.iloc[-1].to_dict().items()
+        }
         return {
             **asdict(self.identity),
             "status": str(self.status),
@@ -161,14 +173,19 @@ class Trace:
 
     def is_over(self, total: int) -> bool:
         """Whether a run of `total` steps has ended. Always false for the checkpoint of one process of several."""
-        ended = self.status == Status.diverged or (self.status != Status.interrupted and self.steps == total)
+        ended = self.status == Status.diverged or (
+            self.status != Status.interrupted and self.steps == total
+        )
         return ended and self.position is None and self.node is None
 
     @property
     def end(self) -> Position:
         """From where the run continues."""
         return self.position or Position(
-            self.steps, self.state, self.x_tilde, float(self.table["seconds"].iloc[-1]) if len(self.table) else 0.0
+            self.steps,
+            self.state,
+            self.x_tilde,
+            float(self.table["seconds"].iloc[-1]) if len(self.table) else 0.0,
         )
 
     def save(self, folder: str | Path, force: bool = False) -> Path:
@@ -195,7 +212,11 @@ class Trace:
     def _others(self, folder: Path) -> list[tuple[Path, int, Any]]:
         """The checkpoints in a run folder that are of other runs, or later: path, step and identity of each."""
         places = (folder, folder / "checkpoint")
-        return [one for place in places for one in checkpoint.others(place, self.end.step, asdict(self.identity))]
+        return [
+            one
+            for place in places
+            for one in checkpoint.others(place, self.end.step, asdict(self.identity))
+        ]
 
     def check_folder(self, folder: Path) -> None:
         """Refuse a run folder with another run, or a longer one."""
@@ -242,7 +263,9 @@ class Trace:
         folder = Path(folder)
         places = checkpoint.newest(folder / "checkpoint"), checkpoint.newest(folder)
         known = max(filter(None, places), key=lambda one: one[1], default=None)
-        require(known is not None, f"{folder} is not a run folder: it has no checkpoint that is whole")
+        require(
+            known is not None, f"{folder} is not a run folder: it has no checkpoint that is whole"
+        )
         assert known is not None
         return Trace.from_checkpoint(*known)
 
@@ -251,7 +274,10 @@ class Trace:
         """The trace in one checkpoint; that of one process has no iterates unless it was saved between records."""
         arrays, facts = checkpoint.load(folder, step)
         try:
-            state: Any = [arrays[f"state/{i}"] for i in range(sum(name.startswith("state/") for name in arrays))]
+            state: Any = [
+                arrays[f"state/{i}"]
+                for i in range(sum(name.startswith("state/") for name in arrays))
+            ]
             table = pd.DataFrame(facts["rows"])
             at = Position(step, state or None, arrays["end/x_tilde"], float(facts["seconds"]))
             between = step != int(table["step"].iloc[-1])
@@ -271,7 +297,9 @@ class Trace:
                 made=facts["made"],
             )
         except (KeyError, TypeError, IndexError, ValueError) as error:
-            raise ValueError(f"{folder} has a checkpoint of something else: {error!r}; give another folder") from error
+            raise ValueError(
+                f"{folder} has a checkpoint of something else: {error!r}; give another folder"
+            ) from error
 
 
 def in_order(identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,14 +321,19 @@ def have_ended(traces: Sequence[Trace]) -> bool:
     """
     most = max(trace.steps for trace in traces)
     return all(
-        trace.status == Status.stopped or (trace.status == Status.done and trace.steps == most) for trace in traces
+        trace.status == Status.stopped or (trace.status == Status.done and trace.steps == most)
+        for trace in traces
     )
 
 
 @cache
 def _made() -> dict[str, Any]:
     """What runs are made with here."""
-    versions = {"peerdescent": peerdescent.__version__, "jax": jax.__version__, "python": platform.python_version()}
+    versions = {
+        "peerdescent": peerdescent.__version__,
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+    }
     return {"device": jax.devices()[0].device_kind, "versions": versions, "commit": _commit()}
 
 
@@ -310,7 +343,9 @@ def _commit() -> str | None:
     if not (home.parent.parent / ".git").exists():
         return None
     try:
-        asked = subprocess.run(["git", "-C", home, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        asked = subprocess.run(
+            ["git", "-C", home, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return asked.stdout.strip()

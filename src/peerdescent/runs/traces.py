@@ -37,7 +37,10 @@ class Traces(Sequence[Trace]):
     def __init__(self, traces: Iterable[Trace]) -> None:
         self._traces = tuple(traces)
         for trace in self._traces:
-            require(isinstance(trace, Trace), f"a {type(trace).__name__} is no trace: give traces of peer.run")
+            require(
+                isinstance(trace, Trace),
+                f"a {type(trace).__name__} is no trace: give traces of peer.run",
+            )
         require(len(self._traces) > 0, "no traces: give at least one")
         first = self._traces[0].identity.experiment
         for trace in self._traces[1:]:
@@ -56,7 +59,9 @@ class Traces(Sequence[Trace]):
 
     def _check_data(self, other: Trace) -> None:
         """Refuse a trace of other data than those of the first that were drawn by the same seeds."""
-        same = next(one for one in self._traces if one.identity.drawn == other.identity.drawn).identity
+        same = next(
+            one for one in self._traces if one.identity.drawn == other.identity.drawn
+        ).identity
         require(
             same.values == other.identity.values,
             f"the data, the weights or x_0 are not the same with seed {same.seed} and with seed {other.identity.seed}, "
@@ -65,7 +70,9 @@ class Traces(Sequence[Trace]):
 
     def _check_metrics(self, other: Trace) -> None:
         """Refuse metrics of a trace that are not those of the first."""
-        here, there = ({one.name: one.code for one in trace.metrics} for trace in (self._traces[0], other))
+        here, there = (
+            {one.name: one.code for one in trace.metrics} for trace in (self._traces[0], other)
+        )
         seed = other.identity.seed
         require(
             here.keys() == there.keys(),
@@ -113,10 +120,15 @@ class Traces(Sequence[Trace]):
         most = max(trace.steps for trace in self)
         uneven = any(trace.status == Status.done and trace.steps < most for trace in self)
         counts = Counter(
-            f"{trace.status} at step {trace.steps:,}" if uneven and trace.status == Status.done else str(trace.status)
+            f"{trace.status} at step {trace.steps:,}"
+            if uneven and trace.status == Status.done
+            else str(trace.status)
             for trace in self
         )
-        return ", ".join(status if count == len(self) else f"{count} {status}" for status, count in counts.items())
+        return ", ".join(
+            status if count == len(self) else f"{count} {status}"
+            for status, count in counts.items()
+        )
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -168,7 +180,9 @@ class Traces(Sequence[Trace]):
 
     def _over_seeds(self, statistic: Callable[[Any], np.ndarray]) -> pd.DataFrame:
         tables = [trace.table for trace in self]
-        steps, seeds = np.unique(np.concatenate([table["step"] for table in tables]), return_counts=True)
+        steps, seeds = np.unique(
+            np.concatenate([table["step"] for table in tables]), return_counts=True
+        )
         found = {"step": steps, "seeds": seeds}
         for column in tables[0].columns.drop("step"):
             found[column] = statistic(at_records(tables, "step", column).values)
@@ -199,7 +213,9 @@ class Traces(Sequence[Trace]):
         """The traces in a folder that `save` or `run(checkpoint=...)` has written, by seed."""
         folder = Path(folder)
         seeds = seeds_in(folder)
-        require(bool(seeds), f"{folder} has no runs of several seeds: it has no folder such as seed-0")
+        require(
+            bool(seeds), f"{folder} has no runs of several seeds: it has no folder such as seed-0"
+        )
         return Traces(Trace.load(place(folder, seed)) for seed in seeds)
 
 
@@ -212,4 +228,7 @@ def check_held(folder: Path, seeds: Iterable[int]) -> None:
     """Refuse a folder that has runs of other seeds, which would be taken for runs of the same call."""
     others = sorted(set(seeds_in(folder)) - set(seeds))
     names = ", ".join(place(folder, seed).name for seed in others)
-    require(not others, f"{folder} has runs of other seeds, {names}: give another folder, or those seeds as well")
+    require(
+        not others,
+        f"{folder} has runs of other seeds, {names}: give another folder, or those seeds as well",
+    )

@@ -21,7 +21,11 @@ class Watch:
     """
 
     def __init__(
-        self, rules: Sequence[Rule], callback: Callable[[Trace], Any] | None, process: int, gather: Callable[[Any], Any]
+        self,
+        rules: Sequence[Rule],
+        callback: Callable[[Trace], Any] | None,
+        process: int,
+        gather: Callable[[Any], Any],
     ) -> None:
         require(
             callback is None or callable(callback),
@@ -41,7 +45,10 @@ class Watch:
             cut = trace.status == Status.interrupted
             asked = [rule for rule in self.rules if not (cut and isinstance(rule, Asked))]
             rows: Any = trace.table.to_dict("records")
-            return next((reason for k in range(1, len(rows)) if (reason := first_reason(asked, rows[:k]))), "")
+            return next(
+                (reason for k in range(1, len(rows)) if (reason := first_reason(asked, rows[:k]))),
+                "",
+            )
 
         reason = self._by_first(earlier)
         require(
@@ -59,10 +66,14 @@ class Watch:
 
     def decide(self, recorder: Recorder) -> None:
         """End a run, if it ends at its last record. A rule is asked at the last step, too."""
-        if recorder.step > 0 and recorder.diverged():  # after x_0, so that `debug` can say where it comes from
+        if (
+            recorder.step > 0 and recorder.diverged()
+        ):  # after x_0, so that `debug` can say where it comes from
             recorder.end(Status.diverged, f"loss {recorder.loss:g} at step {recorder.step}")
             return
-        rows = list(map(MappingProxyType, recorder.last.rows)) if self.rules else []  # which no rule can change
+        rows = (
+            list(map(MappingProxyType, recorder.last.rows)) if self.rules else []
+        )  # which no rule can change
         reason = self._by_first(lambda: first_reason(self.rules, rows)) if self.rules else ""
         if reason:
             recorder.end(Status.stopped, reason)
@@ -79,7 +90,9 @@ class Watch:
             try:
                 callback(recorder.shown())
             except Exception as error:
-                error.add_note(f"in the callback, at step {recorder.step:,}, with seed {recorder.seed}")
+                error.add_note(
+                    f"in the callback, at step {recorder.step:,}, with seed {recorder.seed}"
+                )
                 error.add_note(
                     "the run so far is the attribute `trace` of this error; run(..., resume=...) continues it"
                 )

@@ -86,31 +86,48 @@ class Decentralized(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def _fit(self, X: Any, labels: np.ndarray, groups: Any, build: Callable[..., Problem]) -> tuple[Any, Any]:
+    def _fit(
+        self, X: Any, labels: np.ndarray, groups: Any, build: Callable[..., Problem]
+    ) -> tuple[Any, Any]:
         """Train; the weights (p,) or (p, c) and the intercept, for rows as they are given."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         mean, spread = self._scales(X)
         rows = X.multiply(1 / spread).tocsr() if sparse.issparse(X) else (X - mean) / spread
         data = Dataset(_widened(rows), labels, "X")
         partition, self.network_ = self._shared(data, groups, seed)
-        problem = _lengthened(build(partition, self.strength, self.regulariser, bool(self.fit_intercept)))
+        problem = _lengthened(
+            build(partition, self.strength, self.regulariser, bool(self.fit_intercept))
+        )
         method = parse(self.method) if isinstance(self.method, str) else self.method
-        require(isinstance(method, Method), f"method = {method!r}: give a name such as 'gt-hsgd', or a Method")
+        require(
+            isinstance(method, Method),
+            f"method = {method!r}: give a name such as 'gt-hsgd', or a Method",
+        )
         costs = Costs.of(method, problem, self.network_)
         steps = max(LEAST, total_steps(costs, problem, None, self.epochs))
         method = self._with_step_size(method, problem, steps)
         records = Grid(RECORDS, stationarity=False)
-        trace = run(method, problem, self.network_, steps=steps, seed=seed, record=records, progress=False)
+        trace = run(
+            method, problem, self.network_, steps=steps, seed=seed, record=records, progress=False
+        )
         if trace.status == Status.interrupted:
             raise KeyboardInterrupt
-        require(trace.status == Status.done, f"the fit diverged with {method}: give a smaller step_size")
+        require(
+            trace.status == Status.done, f"the fit diverged with {method}: give a smaller step_size"
+        )
         self.method_, self.n_iter_, self.trace_ = str(method), trace.steps, trace
         x = trace.x_mean.astype(float)
         # Without an intercept, the constant 0 would be compared with, which is easily better than far targets.
-        free = problem if self.fit_intercept else build(partition, self.strength, self.regulariser, True)
+        free = (
+            problem
+            if self.fit_intercept
+            else build(partition, self.strength, self.regulariser, True)
+        )
         self._check_converged(problem, x, data.features, free)
         model = x if problem.unflatten is None else problem.unflatten(x)
-        weights, intercept = model if isinstance(model, Affine) else (model, np.zeros(model.shape[1:]))
+        weights, intercept = (
+            model if isinstance(model, Affine) else (model, np.zeros(model.shape[1:]))
+        )
         weights = (weights[: X.shape[1]].T / spread).T
         return weights, intercept - mean @ weights
 
@@ -120,10 +137,14 @@ class Decentralized(BaseEstimator):  # type: ignore[misc]
         Those are of a problem that has an intercept.
         """
         norm = sparse.linalg.norm if sparse.issparse(rows) else np.linalg.norm
-        curved = np.sqrt(norm(rows, axis=0) ** 2 / rows.shape[0] + self.strength)  # the loss and the l2 term
+        curved = np.sqrt(
+            norm(rows, axis=0) ** 2 / rows.shape[0] + self.strength
+        )  # the loss and the l2 term
         sizes = np.append(curved, [1.0] * bool(self.fit_intercept))
         units = np.repeat(1 / np.where(sizes, sizes, 1), len(x) // len(sizes))
-        is_intercept = np.arange(free.dimension) >= rows.shape[1] * (free.dimension // (rows.shape[1] + 1))
+        is_intercept = np.arange(free.dimension) >= rows.shape[1] * (
+            free.dimension // (rows.shape[1] + 1)
+        )
 
         def least(problem: Problem, start: np.ndarray, units: np.ndarray) -> float:
             """The least loss that is found by steps from there in these units; a unit of 0 stays as it is."""
@@ -133,7 +154,11 @@ class Decentralized(BaseEstimator):  # type: ignore[misc]
                 return float(losses.mean()), units * grads.mean(axis=0)
 
             options = {"maxfun": 30, "ftol": 1e-6}
-            return float(minimize(value_and_grad, 0 * start, jac=True, method="L-BFGS-B", options=options).fun)
+            return float(
+                minimize(
+                    value_and_grad, 0 * start, jac=True, method="L-BFGS-B", options=options
+                ).fun
+            )
 
         first, last = problem.loss(0 * x), problem.loss(x)
         constant = least(free, np.zeros(free.dimension), is_intercept.astype(float))
@@ -172,12 +197,19 @@ class Decentralized(BaseEstimator):  # type: ignore[misc]
             partition = data.partition(given, groups=np.asarray(groups))
         else:
             nodes = min(given or NODES, len(data)) if known is None else known.n
-            require(nodes <= len(data), f"a network of {nodes} nodes for {len(data)} rows: give a smaller one")
+            require(
+                nodes <= len(data),
+                f"a network of {nodes} nodes for {len(data)} rows: give a smaller one",
+            )
             shuffled = np.random.default_rng(seed).permutation(len(data))
             partition = data.partition(indices=np.array_split(shuffled, nodes))
         if known is None:
             name = self.network
-            built = topology.build(name, partition.nodes) if isinstance(name, str) else name(partition.nodes)
+            built = (
+                topology.build(name, partition.nodes)
+                if isinstance(name, str)
+                else name(partition.nodes)
+            )
             known = built if isinstance(built, Network) else Network(built)
         require(
             known.n == partition.nodes,
@@ -279,7 +311,10 @@ class DecentralizedClassifier(ClassifierMixin, Decentralized):  # type: ignore[m
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
-        require(len(self.classes_) > 1, f"y has one class, {self.classes_[0]!r}: give rows of two classes or more")
+        require(
+            len(self.classes_) > 1,
+            f"y has one class, {self.classes_[0]!r}: give rows of two classes or more",
+        )
         if len(self.classes_) == 2:
             weights, intercept = self._fit(X, codes * 2.0 - 1, groups, classification.logistic)
         else:
@@ -297,7 +332,9 @@ class DecentralizedClassifier(ClassifierMixin, Decentralized):  # type: ignore[m
     def predict(self, X: Any) -> np.ndarray:
         """The labels of rows."""
         scores = self.decision_function(X)
-        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+        return self.classes_[
+            (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        ]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probabilities of all classes (rows, classes)."""

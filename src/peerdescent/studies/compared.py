@@ -66,7 +66,9 @@ class Comparison(Mapping[str, Traces]):
         """Refuse two methods that were not run on the same problem and network, with the same options and seeds."""
         first, second = self.traces[one], self.traces[other]
         common = [(first.of(seed), second.of(seed)) for seed in first.seeds if seed in second.seeds]
-        for here, there in ([_setting(trace) for trace in pair] for pair in common or [(first[0], second[0])]):
+        for here, there in (
+            [_setting(trace) for trace in pair] for pair in common or [(first[0], second[0])]
+        ):
             for fact in dict.fromkeys([*here, *there]):
                 mine, theirs = here.get(fact), there.get(fact)
                 require(
@@ -75,7 +77,9 @@ class Comparison(Mapping[str, Traces]):
                     "network, with the same options",
                 )
         for pair in common or [(first[0], second[0])]:
-            engines, values = zip(*((trace.identity.engine, trace.identity.values) for trace in pair), strict=True)
+            engines, values = zip(
+                *((trace.identity.engine, trace.identity.values) for trace in pair), strict=True
+            )
             require(  # of several processes each knows its own data
                 len(set(engines)) > 1 or len(set(values)) == 1,
                 f"the data, the weights or x_0 are not the same for {one} and for {other}, whose facts are: they were "
@@ -121,10 +125,21 @@ class Comparison(Mapping[str, Traces]):
         head, rows = self._rows(())
         shown = [[str(one) for one in row] for row in rows]
         first = next(iter(self.traces.values()))[0].identity
-        about = {"problem": first.problem, "network": first.network, "seeds": self._seeds, **self.how}
+        about = {
+            "problem": first.problem,
+            "network": first.network,
+            "seeds": self._seeds,
+            **self.how,
+        }
         every = [trace.table for traces in self.traces.values() for trace in traces]
-        own = [name for name in self.metrics if name not in METRICS and all(name in table for table in every)]
-        charts = card.charts(self.traces, [self.metrics[name] for name in ("loss", "consensus", *own[: card.OWN])])
+        own = [
+            name
+            for name in self.metrics
+            if name not in METRICS and all(name in table for table in every)
+        ]
+        charts = card.charts(
+            self.traces, [self.metrics[name] for name in ("loss", "consensus", *own[: card.OWN])]
+        )
         marked = [place for place, name in enumerate(self) if name in self._leading]
         table = display.table(head, shown, marked)
         return display.card("Comparison", display.facts(about), display.row(*charts), table)
@@ -142,7 +157,12 @@ class Comparison(Mapping[str, Traces]):
     @property
     def metrics(self) -> dict[str, Metric]:
         """The metrics of its columns by name, the user's own among them."""
-        own = (metric for traces in self.traces.values() for trace in traces for metric in trace.metrics)
+        own = (
+            metric
+            for traces in self.traces.values()
+            for trace in traces
+            for metric in trace.metrics
+        )
         return {**METRICS, **{metric.name: metric for metric in own}}
 
     @cached_property
@@ -160,13 +180,18 @@ class Comparison(Mapping[str, Traces]):
         for name, traces in self.traces.items():
             ended = len(traces) == 1 or have_ended(traces)
             selector = traces[0].identity.method
-            if name in self.tuned and "[" not in selector:  # of a method by hand, which knows no hyperparameters
+            if (
+                name in self.tuned and "[" not in selector
+            ):  # of a method by hand, which knows no hyperparameters
                 selector = self.tuned[name].selector
             row: dict[str, Any] = {"method": name, "selector": selector, "seeds": len(traces)}
             if self.configurations:
                 row["configurations"] = self.configurations.get(name, 0)
             for column in self.metrics:
-                last = [trace.table[column].iloc[-1] if column in trace.table else float("nan") for trace in traces]
+                last = [
+                    trace.table[column].iloc[-1] if column in trace.table else float("nan")
+                    for trace in traces
+                ]
                 row[column] = float(mean(last)) if ended else float("nan")
                 row[f"{column}_deviation"] = float(deviation(last)) if ended else float("nan")
             if ended and len(traces) >= MANY:
@@ -183,7 +208,13 @@ class Comparison(Mapping[str, Traces]):
     @property
     def best(self) -> str | None:
         """The method with the best mean, of those of which all runs came to their end; None without any."""
-        return next((list(self)[place] for place in ranking([mean(one) for one in self._values], self._ended)), None)
+        return next(
+            (
+                list(self)[place]
+                for place in ranking([mean(one) for one in self._values], self._ended)
+            ),
+            None,
+        )
 
     @property
     def _middle(self) -> str:
@@ -214,8 +245,17 @@ class Comparison(Mapping[str, Traces]):
         """
         rows = []
         for name, ended in zip(self, self._ended, strict=True):
-            row: dict[str, Any] = {"method": name, "difference": math.nan, "low": math.nan, "high": math.nan}
-            if self.best is not None and ended and set(self[name].seeds) == set(self[self.best].seeds):
+            row: dict[str, Any] = {
+                "method": name,
+                "difference": math.nan,
+                "low": math.nan,
+                "high": math.nan,
+            }
+            if (
+                self.best is not None
+                and ended
+                and set(self[name].seeds) == set(self[self.best].seeds)
+            ):
                 found = difference(self._ends(name), self._ends(self.best))
                 row |= dict(zip(("difference", "low", "high"), found, strict=True))
             rows.append(row | {"level": name in self._leading})
@@ -227,7 +267,9 @@ class Comparison(Mapping[str, Traces]):
 
         Which method ends best, and which are level with it.
         """
-        rest = [name for name, ended in zip(self, self._ended, strict=True) if not ended] + list(self.missing)
+        rest = [name for name, ended in zip(self, self._ended, strict=True) if not ended] + list(
+            self.missing
+        )
         without = f"; without a result: {', '.join(rest)}" if rest else ""
         if self.best is None:
             return f"no method came to its end with every seed{without}"
@@ -252,9 +294,17 @@ class Comparison(Mapping[str, Traces]):
             found = []
             for trace in traces:
                 values = sign * trace.table[name].to_numpy(float)
-                found.append({cost: reached(trace.table[cost].to_numpy(float), values, sign * level) for cost in COSTS})
+                found.append(
+                    {
+                        cost: reached(trace.table[cost].to_numpy(float), values, sign * level)
+                        for cost in COSTS
+                    }
+                )
             there = [one for one in found if one["gradients"] == one["gradients"]]
-            means = {cost: float(np.mean([one[cost] for one in there])) if there else math.nan for cost in COSTS}
+            means = {
+                cost: float(np.mean([one[cost] for one in there])) if there else math.nan
+                for cost in COSTS
+            }
             rows.append({"method": method, "reached": len(there) / len(found), **means})
         return pd.DataFrame(rows)
 
@@ -285,7 +335,9 @@ class Comparison(Mapping[str, Traces]):
                 f"Tuning ranked configurations by the mean over seeds of the worst {self.by} in the last fifth."
             )
         if len(first) > 1:
-            said.append("Methods are level where Student's 95 % interval of their paired differences holds zero.")
+            said.append(
+                "Methods are level where Student's 95 % interval of their paired differences holds zero."
+            )
         return " ".join(said)
 
     def to_markdown(self, columns: Sequence[str] = ()) -> str:
@@ -303,7 +355,10 @@ class Comparison(Mapping[str, Traces]):
 
     def _rows(self, columns: Sequence[str]) -> tuple[list[str], list[list[str | Cell]]]:
         """The head and the rows of a table as text."""
-        require(bool(self.traces), f"nothing was run yet of {', '.join(self.missing)}: start the comparison again")
+        require(
+            bool(self.traces),
+            f"nothing was run yet of {', '.join(self.missing)}: start the comparison again",
+        )
         metrics, table = self.metrics, self.table
         for name in columns:
             if name not in metrics and name not in TEXTS:
@@ -321,7 +376,9 @@ class Comparison(Mapping[str, Traces]):
             "bytes",
             "clock",
         ]
-        shown = list(columns) or [name for name in dict.fromkeys(usual) if name in table and table[name].notna().any()]
+        shown = list(columns) or [
+            name for name in dict.fromkeys(usual) if name in table and table[name].notna().any()
+        ]
         said = "status" not in shown and not (table["status"] == Status.done).all()
         rows: list[list[str | Cell]] = []
         for row in table.to_dict("records"):
@@ -334,11 +391,15 @@ class Comparison(Mapping[str, Traces]):
                     cells.append(str(row[name]))
                     continue
                 best = name == self.by and row["method"] in self._leading
-                cells.append(cell(metrics[name], row[name], row.get(f"{name}_deviation", float("nan")), best))
+                cells.append(
+                    cell(metrics[name], row[name], row.get(f"{name}_deviation", float("nan")), best)
+                )
             rows.append([*cells, *[str(row["status"])] * said])
         return ["method", *(name.replace("_", " ") for name in shown), *["status"] * said], rows
 
-    def figure(self, panels: Sequence[tuple[str, str]] = (), optimum: float | None = None, ax: Any = None) -> Figure:
+    def figure(
+        self, panels: Sequence[tuple[str, str]] = (), optimum: float | None = None, ax: Any = None
+    ) -> Figure:
         """Curves of all methods, with bands over seeds; arguments are as for `peer.figures.comparison`."""
         return figures.comparison(self.traces, ax, panels, optimum)
 
@@ -357,9 +418,13 @@ class Comparison(Mapping[str, Traces]):
                 for seed in traces.seeds:
                     claim(place(home / index.folders[name], seed))
                 traces.save(home / index.folders[name], force)
-                index.known[name] |= {"by": self.by} | ({"how": self.how[name]} if name in self.how else {})
+                index.known[name] |= {"by": self.by} | (
+                    {"how": self.how[name]} if name in self.how else {}
+                )
                 index.known[name] |= (
-                    {"configurations": self.configurations[name]} if name in self.configurations else {}
+                    {"configurations": self.configurations[name]}
+                    if name in self.configurations
+                    else {}
                 )
             index.save()
             if not self.traces:
@@ -377,12 +442,20 @@ class Comparison(Mapping[str, Traces]):
         known = _read(home)
         by = next((one["by"] for one in known.values() if "by" in one), "loss")
         require(len(known) > 0, f"{home} has no comparison: it has no {INDEX}")
-        begun = {name: where for name, where in homes(home).items() if any(where.glob("seed-*/checkpoint/**/step-*"))}
+        begun = {
+            name: where
+            for name, where in homes(home).items()
+            if any(where.glob("seed-*/checkpoint/**/step-*"))
+        }
         require(len(begun) > 0, f"{home} has no runs yet: start the comparison again")
         traces = {name: Traces.load(where) for name, where in begun.items()}
         how = {name: one["how"] for name, one in known.items() if one.get("how")}
-        counts = {name: one["configurations"] for name, one in known.items() if "configurations" in one}
-        return Comparison(traces, how, tuple(name for name in known if name not in traces), by, {}, counts)
+        counts = {
+            name: one["configurations"] for name, one in known.items() if "configurations" in one
+        }
+        return Comparison(
+            traces, how, tuple(name for name in known if name not in traces), by, {}, counts
+        )
 
     def report(self, folder: str | Path) -> Path:
         """Write the folder of `save`, and an interactive HTML page about it, whose path is returned."""
@@ -393,7 +466,11 @@ def _setting(trace: Trace) -> dict[str, Any]:
     """What methods of a comparison have in common for a seed: problem, network, x_0, precision and clock."""
     seeds: dict[str, Any] = {name: trace.identity.drawn.get(name) for name in DRAWN}
     known = seeds | trace.identity.experiment
-    return {name: value for name, value in known.items() if name not in ("method", "computes", "engine", "values")}
+    return {
+        name: value
+        for name, value in known.items()
+        if name not in ("method", "computes", "engine", "values")
+    }
 
 
 def _listed(seeds: Sequence[int]) -> str:
@@ -407,7 +484,9 @@ def folders(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
     ['dsgd', 'gt-hsgd-beta=0.1', 'gt-hsgd']
     """
     heads = [name.partition("[")[0].strip() for name in names]
-    short = [head if heads.count(head) == 1 else name for head, name in zip(heads, names, strict=True)]
+    short = [
+        head if heads.count(head) == 1 else name for head, name in zip(heads, names, strict=True)
+    ]
     return slugs([*taken, *short])[len(taken) :]
 
 
@@ -436,7 +515,9 @@ class Index:
         """The folder of each method, in that of the comparison."""
         return {name: one["folder"] for name, one in self.known.items()}
 
-    def recall(self, name: str, about: Mapping[str, Any], compared: Sequence[int]) -> dict[str, Any] | None:
+    def recall(
+        self, name: str, about: Mapping[str, Any], compared: Sequence[int]
+    ) -> dict[str, Any] | None:
         """The values that a search for another length of runs chose, on seeds that are not compared; None without."""
         earlier = self.known[name].get("tuned") or {}
         if not earlier:
@@ -454,7 +535,9 @@ class Index:
     def save(self) -> None:
         """Write it, if there is a folder."""
         if self.folder is not None:
-            write(self.folder / INDEX, (json.dumps({"methods": self.known}, indent=2) + "\n").encode())
+            write(
+                self.folder / INDEX, (json.dumps({"methods": self.known}, indent=2) + "\n").encode()
+            )
 
 
 def homes(folder: Path) -> dict[str, Path]:

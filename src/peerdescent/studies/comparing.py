@@ -113,7 +113,11 @@ def compare(
         why = "no process has the data of all, so nothing was tuned"
     elif tune and problem.streams is not None:
         why = "samples come from iterators, so nothing was tuned"
-    how = {name: f"the defaults: {why}" if name in left else GIVEN for name in entries if why or name not in left}
+    how = {
+        name: f"the defaults: {why}" if name in left else GIVEN
+        for name in entries
+        if why or name not in left
+    }
     if why and left:
         say(f"{', '.join(left)}: parameters that are not given are the defaults; {why}")
     names = ("steps", "epochs", "x0", "precision", "metrics")
@@ -124,7 +128,10 @@ def compare(
     for name, (entry, grid) in entries.items():
         if isinstance(entry, Tuned):
             both = sorted({*map(int, entry.table["seed"])} & {*wanted})
-            require(not both, f"seed {both[:1]}: {name} was tuned on it, which favours what is lucky: give other seeds")
+            require(
+                not both,
+                f"seed {both[:1]}: {name} was tuned on it, which favours what is lucky: give other seeds",
+            )
         elif name in left and not why:
             searchable(entry, grid)
     bar = choose(options.get("progress"))
@@ -146,23 +153,40 @@ def compare(
                 if isinstance(entry, Tuned):
                     tuned[name], how[name] = entry, entry.how
                 elif name not in how:
-                    values = index.recall(name, about := _about(entry, grid, problem, network, search), wanted)
+                    values = index.recall(
+                        name, about := _about(entry, grid, problem, network, search), wanted
+                    )
                     if values is not None:  # of a call for another length, whose runs go on
                         method, how[name] = make(builder(entry), values), index.known[name]["how"]
                     else:
                         home = None if folder is None else folder / "tuning" / index.folders[name]
                         part = Share(bar, k / len(entries), searched, f"tuning {which}")
                         try:
-                            found = tune_one(entry, problem, network, grid=grid, out=home, progress=part, **search)
+                            found = tune_one(
+                                entry,
+                                problem,
+                                network,
+                                grid=grid,
+                                out=home,
+                                progress=part,
+                                **search,
+                            )
                         except DivergedError as error:
                             how[name] = f"{method}, not tuned: {error}"
                         else:
                             tuned[name], method, how[name] = found, found.method, found.how
-                            index.known[name] |= {"how": found.how, "configurations": found.configurations}
+                            index.known[name] |= {
+                                "how": found.how,
+                                "configurations": found.configurations,
+                            }
                             index.known[name] |= {"tuned": about | {"values": found.best}}
                 home = None if folder is None else folder / index.folders[name]
-                options["progress"] = Share(bar, searched, (k + 1) / len(entries), f"running {which}")
-                traces[name] = _run(method, problem, network, wanted, home, process, options, index.save)
+                options["progress"] = Share(
+                    bar, searched, (k + 1) / len(entries), f"running {which}"
+                )
+                traces[name] = _run(
+                    method, problem, network, wanted, home, process, options, index.save
+                )
                 if any(trace.status == Status.interrupted for trace in traces[name]):
                     break
         except KeyboardInterrupt:
@@ -173,7 +197,11 @@ def compare(
             said = [f"{name}: {how[name]}" for name in left if name in how]
             say("\n".join([f"tuned by the {by}:", *said]))
         known = {name: how[name] for name in entries if name in how}
-        counts = {name: one["configurations"] for name, one in index.known.items() if "configurations" in one}
+        counts = {
+            name: one["configurations"]
+            for name, one in index.known.items()
+            if "configurations" in one
+        }
         counts |= {name: one.configurations for name, one in tuned.items()}
         missing = tuple(name for name in entries if name not in traces)
         result = Comparison(traces, known, missing, by, tuned, counts)
@@ -192,12 +220,25 @@ def apart(seeds: Sequence[int]) -> list[int]:
     return list(itertools.islice((seed for seed in later if seed not in seeds), len(SEARCHED)))
 
 
-def _about(entry: Any, grid: Any, problem: Problem, network: Network, search: Mapping[str, Any]) -> dict[str, Any]:
+def _about(
+    entry: Any, grid: Any, problem: Problem, network: Network, search: Mapping[str, Any]
+) -> dict[str, Any]:
     """What a search is about: the method, the data and the network, how it ranks, and how long its runs are."""
-    about = {"given": _text(entry), "data": digest(problem.definition), "weights": digest(network.arrays)}
-    about |= {"grid": str(grid), "x0": digest(search.get("x0")), "precision": str(search.get("precision", 32))}
+    about = {
+        "given": _text(entry),
+        "data": digest(problem.definition),
+        "weights": digest(network.arrays),
+    }
+    about |= {
+        "grid": str(grid),
+        "x0": digest(search.get("x0")),
+        "precision": str(search.get("precision", 32)),
+    }
     about |= {name: search[name] for name in ("by", "budget")}
-    return about | {"seeds": search["seed"], "length": [search[name] for name in ("steps", "epochs")]}
+    return about | {
+        "seeds": search["seed"],
+        "length": [search[name] for name in ("steps", "epochs")],
+    }
 
 
 def _is_left(entry: Any, grid: Any) -> bool:
@@ -268,23 +309,37 @@ def named(methods: Mapping[str, Entry] | Iterable[Entry]) -> dict[str, tuple[Any
     >>> list(named(["dsgd[alpha=1]", peer.methods.gt_hsgd, peer.methods.d2(alpha=2)]))
     ['dsgd[alpha=1]', 'gt-hsgd', 'd2']
     """
-    require(not isinstance(methods, str | Method | Tuned), f"methods = {methods}: give a list, or a mapping from names")
+    require(
+        not isinstance(methods, str | Method | Tuned),
+        f"methods = {methods}: give a list, or a mapping from names",
+    )
     listed = list(methods.values() if isinstance(methods, Mapping) else methods)
     pairs = [one if isinstance(one, tuple) else (one, None) for one in listed]
     for one, _ in pairs:
         good = isinstance(one, Method | str) or callable(one) or isinstance(one, Tuned)
-        require(good, f"a method is a {type(one).__name__}: give a Method, a name, or a function that makes one")
+        require(
+            good,
+            f"a method is a {type(one).__name__}: give a Method, a name, or a function that makes one",
+        )
     pairs = [(one.strip() if isinstance(one, str) else one, grid) for one, grid in pairs]
     if isinstance(methods, Mapping):
         names = list(methods)
         for name in names:
-            require(isinstance(name, str) and name != "", f"{name!r} as the name of a method: give a text")
+            require(
+                isinstance(name, str) and name != "",
+                f"{name!r} as the name of a method: give a text",
+            )
     else:
         short = [one.name if isinstance(one, Method | Tuned) else _text(one) for one, _ in pairs]
-        names = [name if short.count(name) == 1 else _text(one) for name, (one, _) in zip(short, pairs, strict=True)]
+        names = [
+            name if short.count(name) == 1 else _text(one)
+            for name, (one, _) in zip(short, pairs, strict=True)
+        ]
     require(len(names) > 0, "no methods to compare: give at least one")
     for k, name in enumerate(names):
-        require(name not in names[:k], f"{name} is given twice: leave one out, or change a parameter")
+        require(
+            name not in names[:k], f"{name} is given twice: leave one out, or change a parameter"
+        )
     return dict(zip(names, pairs, strict=True))
 
 

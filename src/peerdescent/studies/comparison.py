@@ -59,7 +59,9 @@ def zoo(
         The table, the traces, and the smallest F found.
     """
     work = begin("zoo", data, scale, out, **how)
-    size = work.scale._replace(length=min(LENGTH, work.scale.length), seeds=min(SEEDS, work.scale.seeds))
+    size = work.scale._replace(
+        length=min(LENGTH, work.scale.length), seeds=min(SEEDS, work.scale.seeds)
+    )
     work = replace(work, scale=size)
     for name in methods or ():
         if name not in METHODS:
@@ -75,13 +77,19 @@ def zoo(
             continue
         selectors[name] = work.tuned(name, problem, network, name)
         traces[name] = work.runs(selectors[name], problem, network, name)
-    require(bool(traces), f"none of these methods can run on {network.name}: {', '.join(methods or METHODS)}")
+    require(
+        bool(traces),
+        f"none of these methods can run on {network.name}: {', '.join(methods or METHODS)}",
+    )
     about = {
         "problem": problem.name, "data": digest(problem.definition), "network": str(network),
         "grid": size.grid or "search",
         "tuning": size.tuning, "epochs": size.length, "seeds": size.seeds, "smallest": best,
     }  # fmt: skip
-    ends, points = Store(work.folder, "zoo", about, ["line"]), Store(work.folder, "curves", about, ["line", "point"])
+    ends, points = (
+        Store(work.folder, "zoo", about, ["line"]),
+        Store(work.folder, "curves", about, ["line", "point"]),
+    )
     for name, own in traces.items():
         tables = [_within(trace.table, size.length) for trace in own]
         diverged = sum(trace.status == Status.diverged for trace in own)
@@ -110,7 +118,12 @@ def _within(table: pd.DataFrame, epochs: float) -> pd.DataFrame:
 
 
 def _end(
-    name: str, selector: str, tables: Sequence[pd.DataFrame], diverged: int, problem: Problem, best: float
+    name: str,
+    selector: str,
+    tables: Sequence[pd.DataFrame],
+    diverged: int,
+    problem: Problem,
+    best: float,
 ) -> dict[str, Any]:
     """The row of a method in zoo.csv: what it was tuned to, and where its runs end."""
     last = [table.iloc[-1] for table in tables]
@@ -121,7 +134,10 @@ def _end(
         "gap": float("nan") if diverged else float(mean(gaps)),
         "deviation": float("nan") if diverged else float(deviation(gaps)),
     }  # fmt: skip
-    return row | {column: float(mean([one[column] for one in last])) for column in ("epoch", "rounds", "bytes")}
+    return row | {
+        column: float(mean([one[column] for one in last]))
+        for column in ("epoch", "rounds", "bytes")
+    }
 
 
 def _curve(name: str, tables: Sequence[pd.DataFrame], best: float) -> list[dict[str, Any]]:
@@ -150,7 +166,13 @@ def _draw(work: Work, problem: Problem) -> None:
     """The figures, from the tables."""
     ends, curves = (pd.read_csv(work.folder / f"{name}.csv") for name in ("zoo", "curves"))
     title = f"{problem.name}, n = {problem.nodes}, exponential graph, mean of {counted(work.scale.seeds, 'seed')}"
-    figures.save(figures.ranked(curves, ends.set_index("line")["purpose"], title), work.folder / "all.png", force=True)
+    figures.save(
+        figures.ranked(curves, ends.set_index("line")["purpose"], title),
+        work.folder / "all.png",
+        force=True,
+    )
     for name in ends["line"]:
         figures.save(figures.highlighted(curves, name), work.folder / f"{name}.png", force=True)
-    work.note(f"written to {work.folder}: zoo.csv, curves.csv, all.png, and a figure for each of {len(ends)} methods")
+    work.note(
+        f"written to {work.folder}: zoo.csv, curves.csv, all.png, and a figure for each of {len(ends)} methods"
+    )

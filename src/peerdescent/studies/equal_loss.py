@@ -19,7 +19,12 @@ from peerdescent.runs.trace import Status, Trace
 LEVELS = 4
 ABOVE = 4.0
 """The first level is so many times the last gap of the line that levels are anchored at."""
-UNITS = {"bytes": ("MB", 1e-6), "rounds": ("rounds", 1.0), "clock": ("seconds", 1.0), "epoch": ("epochs", 1.0)}
+UNITS = {
+    "bytes": ("MB", 1e-6),
+    "rounds": ("rounds", 1.0),
+    "clock": ("seconds", 1.0),
+    "epoch": ("epochs", 1.0),
+}
 """The units of what is needed, and what a column of a trace is multiplied by."""
 NEEDED = ("line", "level", "unit", "amount", "ratio", "fewest", "most", "seeds")
 """The columns of a table of what is needed."""
@@ -30,7 +35,10 @@ Lines = Mapping[str, Sequence[Trace]]
 def ends(traces: Iterable[Trace], measure: str, optimum: float) -> list[float]:
     """The last value of a measure in each run; infinite for one that diverged."""
     tables = [(trace.status, add_gap(trace.table, optimum)) for trace in traces]
-    return [math.inf if status == Status.diverged else float(table[measure].iloc[-1]) for status, table in tables]
+    return [
+        math.inf if status == Status.diverged else float(table[measure].iloc[-1])
+        for status, table in tables
+    ]
 
 
 def levels(lines: Lines, optimum: float, anchor: str) -> list[float]:
@@ -60,7 +68,9 @@ def _rounded_up(value: float) -> float:
     return float(f"{math.ceil(value / 10.0**place - 1e-9)}e{place}")
 
 
-def needed(lines: Lines, optimum: float, at: Sequence[float], column: str, reference: str) -> pd.DataFrame:
+def needed(
+    lines: Lines, optimum: float, at: Sequence[float], column: str, reference: str
+) -> pd.DataFrame:
     """What each line needs of a column to each level: one row per line and level.
 
     The amount is the mean over seeds at the step where the mean gap over seeds falls to the level, and `ratio` is
@@ -75,7 +85,10 @@ def needed(lines: Lines, optimum: float, at: Sequence[float], column: str, refer
         whole = all(trace.status != Status.diverged for trace in traces)
         for level in at:
             amount = factor * reached(spent, gaps, level) if whole else math.nan
-            each = [factor * reached(own[column].to_numpy(float), own["gap"].to_numpy(float), level) for own in tables]
+            each = [
+                factor * reached(own[column].to_numpy(float), own["gap"].to_numpy(float), level)
+                for own in tables
+            ]
             there = [one for one in each if not math.isnan(one)]
             few, many = min(there, default=math.nan), max(there, default=math.nan)
             rows.append((line, level, unit, amount, math.nan, few, many, len(there)))
@@ -138,9 +151,15 @@ def told(table: pd.DataFrame, reference: str) -> list[str]:
         others = amounts.dropna().drop(reference, errors="ignore").sort_values()
         parts = [f"{reference} needs {_short(base)} {unit}"] if base == base else []
         if base > 0 and len(others):
-            parts.append("times that, " + ", ".join(f"{line} {amount / base:.2g}" for line, amount in others.items()))
+            parts.append(
+                "times that, "
+                + ", ".join(f"{line} {amount / base:.2g}" for line, amount in others.items())
+            )
         elif len(others):
-            parts.append(f"{unit}, " + ", ".join(f"{line} {_short(amount)}" for line, amount in others.items()))
+            parts.append(
+                f"{unit}, "
+                + ", ".join(f"{line} {_short(amount)}" for line, amount in others.items())
+            )
         missing = ", ".join(amounts.index[amounts.isna()])
         parts += [f"not reached by {missing}"] if missing else []
         found.append(f"to a gap of {level:g}: {'; '.join(parts)}")

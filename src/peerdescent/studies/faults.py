@@ -84,7 +84,10 @@ def faults(
                 work.note(f"{name} is left out: {error}")
                 continue
             parts[what][name] = own.runs(selector, problem, network, f"{what}/{name}", MACHINES)
-    return {what: _written(work, what, traces, parts, selectors, problem, best) for what, traces in parts.items()}
+    return {
+        what: _written(work, what, traces, parts, selectors, problem, best)
+        for what, traces in parts.items()
+    }
 
 
 def _written(
@@ -113,8 +116,12 @@ def _written(
         )  # fmt: skip
     table, slug = pd.DataFrame(rows), what.replace(" ", "-")
     write(work.folder / f"{slug}.csv", table.to_csv(index=False).encode())
-    title = f"{what}: {problem.name}, n = {problem.nodes}, mean of {counted(work.scale.seeds, 'seed')}"
-    figure = figures.curves(traces, (("epoch", "gap"), ("bytes", "gap"), ("clock", "gap")), best, title)
+    title = (
+        f"{what}: {problem.name}, n = {problem.nodes}, mean of {counted(work.scale.seeds, 'seed')}"
+    )
+    figure = figures.curves(
+        traces, (("epoch", "gap"), ("bytes", "gap"), ("clock", "gap")), best, title
+    )
     figures.save(figure, work.folder / f"{slug}.png", force=True)
     work.note(f"written to {work.folder}: {slug}.csv, {slug}.png")
     return Study(table, traces, best, work.folder)
@@ -122,10 +129,15 @@ def _written(
 
 def _gaps(traces: Sequence[Trace], best: float) -> list[float]:
     """The last gap of each run, infinite for one that diverged."""
-    return [math.inf if one.status == Status.diverged else float(one.table["loss"].iloc[-1]) - best for one in traces]
+    return [
+        math.inf if one.status == Status.diverged else float(one.table["loss"].iloc[-1]) - best
+        for one in traces
+    ]
 
 
-def latency(data: str = "a9a", scale: str = "quick", out: str | Path | None = None, **how: Unpack[How]) -> Study:
+def latency(
+    data: str = "a9a", scale: str = "quick", out: str | Path | None = None, **how: Unpack[How]
+) -> Study:
     """The simulated time to a target loss as latency grows, for methods of one round or two, and three batch sizes.
 
     dsgd (one round a step), gt-dsgd and gt-hsgd (two) are tuned for each of the batches 1, 8 and 64: a larger batch has
@@ -151,12 +163,17 @@ def latency(data: str = "a9a", scale: str = "quick", out: str | Path | None = No
         method = parse(selectors[label])
         for seconds in LATENCIES:
             own = Clock(compute=COMPUTE, latency=seconds, bandwidth=1e8)
-            needed = [_reached(own.apply(trace, method, problem, network), best + target) for trace in traces]
+            needed = [
+                _reached(own.apply(trace, method, problem, network), best + target)
+                for trace in traces
+            ]
             rows.append({"line": label, "method": selectors[label], "latency": seconds, "target gap": target,
                          "seconds": mean(needed), "deviation": deviation(needed)})  # fmt: skip
     table = pd.DataFrame(rows)
     write(work.folder / "clock.csv", table.to_csv(index=False).encode())
-    title = f"{problem.name}, n = {problem.nodes}, gap {target:.1e}, {COMPUTE * 1e6:g} µs a gradient"
+    title = (
+        f"{problem.name}, n = {problem.nodes}, gap {target:.1e}, {COMPUTE * 1e6:g} µs a gradient"
+    )
     for suffix in ("png", "pdf", "svg"):
         figures.save(figures.latencies(table, title), work.folder / f"clock.{suffix}", force=True)
     work.note(f"written to {work.folder}: clock.csv, clock.png")

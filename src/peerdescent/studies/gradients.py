@@ -64,7 +64,9 @@ class Scale(NamedTuple):
 
 
 SCALES = {
-    "tiny": Scale((1, 2, 4), (2**8, 2**11, 2**14), (0.6, 0.4), (2**6, 2**9, 2**12), (0.8, 0.5), 2, 40),
+    "tiny": Scale(
+        (1, 2, 4), (2**8, 2**11, 2**14), (0.6, 0.4), (2**6, 2**9, 2**12), (0.8, 0.5), 2, 40
+    ),
     "quick": Scale(
         (1, 2, 4, 8, 16, 32, 64),
         tuple(2**k for k in range(14, 21)),
@@ -121,14 +123,19 @@ def speedup(
     size, folder = _scale(scale), _folder(out, "speedup")
     require(0 <= spread < math.inf, f"spread = {spread:g}: must be a number of at least 0")
     sizes = [n for n in size.nodes if n > 1 or spread == 0]
-    wanted = [(graph, n, total // n) for graph in SPEEDUP_GRAPHS for n in sizes for total in size.budgets]
+    wanted = [
+        (graph, n, total // n) for graph in SPEEDUP_GRAPHS for n in sizes for total in size.budgets
+    ]
     gaps = _measure(wanted, size, folder, _Run(spread, exact=True), each, progress, "speedup")
     rows, slopes = [], []
     for graph in SPEEDUP_GRAPHS:
         for epsilon in size.speedup_epsilons:
             curves = {n: _curve(gaps, graph, n) for n in sizes}
             found = {n: _needed(*curve, epsilon) for n, curve in curves.items()}
-            rows += [{"topology": graph, "epsilon": epsilon, "nodes": n, "gradients": g} for n, g in found.items()]
+            rows += [
+                {"topology": graph, "epsilon": epsilon, "nodes": n, "gradients": g}
+                for n, g in found.items()
+            ]
             slopes.append({"topology": graph, "epsilon": epsilon, **_slope(curves, epsilon)})
     result = Needed(pd.DataFrame(rows), pd.DataFrame(slopes), gaps)
     write(folder / "speedup.csv", result.table.to_csv(index=False).encode())
@@ -217,7 +224,13 @@ def _measure(
     label: str,
 ) -> pd.DataFrame:
     """The gap of every graph, number of nodes, T and seed; those already in the folder are not measured again."""
-    about = {"problem": "streaming", "features": FEATURES, "noise": NOISE, "strength": STRENGTH, **run_of._asdict()}
+    about = {
+        "problem": "streaming",
+        "features": FEATURES,
+        "noise": NOISE,
+        "strength": STRENGTH,
+        **run_of._asdict(),
+    }
     store = Store(folder, "gaps", about, KEY)
     keys = [(*what, seed, size.points) for what in wanted for seed in range(1, size.seeds + 1)]
     missing = [key for key in keys if store.get(key) is None]
@@ -230,7 +243,11 @@ def _measure(
             bar.update(done + 1, math.sqrt(row["gap"]))
     finally:
         bar.end()
-    found = [(*key, *(float(row[name]) for name in MEASURED)) for key in keys if (row := store.get(key)) is not None]
+    found = [
+        (*key, *(float(row[name]) for name in MEASURED))
+        for key in keys
+        if (row := store.get(key)) is not None
+    ]
     return pd.DataFrame(found, columns=[*KEY, *MEASURED])
 
 
@@ -247,7 +264,9 @@ class _Run(NamedTuple):
         return dict(zip(MEASURED, (network.lam, gradients, gap), strict=True))
 
 
-def _gap(problem: Problem, network: Network, steps: int, seed: int, points: int) -> tuple[float, float]:
+def _gap(
+    problem: Problem, network: Network, steps: int, seed: int, points: int
+) -> tuple[float, float]:
     """The gradients that a node computes in a run with Corollary 1's parameters, and the run's gap."""
     assert problem.smoothness is not None
     chosen = theory.parameters(problem.smoothness, problem.nodes, steps)
@@ -256,7 +275,9 @@ def _gap(problem: Problem, network: Network, steps: int, seed: int, points: int)
     if trace.status == Status.interrupted:
         raise KeyboardInterrupt
     done = trace.status == Status.done
-    return float(trace.table["gradients"].iloc[-1]), float(running_gap(trace.table)[-1]) if done else math.inf
+    return float(trace.table["gradients"].iloc[-1]), float(
+        running_gap(trace.table)[-1]
+    ) if done else math.inf
 
 
 def _curve(gaps: pd.DataFrame, graph: str, nodes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -270,7 +291,9 @@ def _curve(gaps: pd.DataFrame, graph: str, nodes: int) -> tuple[np.ndarray, np.n
 def _means(gaps: pd.DataFrame) -> pd.DataFrame:
     """The root of the mean gap over seeds, by topology, nodes and gradients."""
     groups = gaps.groupby(["topology", "nodes", "lambda", "steps"], sort=False)
-    means: pd.DataFrame = groups.agg(gradients=("gradients", "max"), rms=("gap", "mean")).reset_index()
+    means: pd.DataFrame = groups.agg(
+        gradients=("gradients", "max"), rms=("gap", "mean")
+    ).reset_index()
     return means.assign(rms=means["rms"] ** 0.5)
 
 
@@ -298,14 +321,28 @@ def _slope(curves: Mapping[int, tuple[np.ndarray, np.ndarray]], epsilon: float) 
     seeds = np.arange(next(iter(curves.values()))[1].shape[1])
 
     def fit(chosen: np.ndarray) -> float:
-        needed = {n: _needed(gradients, gaps[:, chosen], epsilon) for n, (gradients, gaps) in curves.items()}
+        needed = {
+            n: _needed(gradients, gaps[:, chosen], epsilon)
+            for n, (gradients, gaps) in curves.items()
+        }
         points = [(math.log(n), math.log(g)) for n, g in needed.items() if not math.isnan(g)]
-        return statistics.linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else math.nan
+        return (
+            statistics.linear_regression(*zip(*points, strict=True)).slope
+            if len(points) > 1
+            else math.nan
+        )
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DegenerateDataWarning)  # from samples without a slope, which are expected
+        warnings.simplefilter(
+            "ignore", DegenerateDataWarning
+        )  # from samples without a slope, which are expected
         low, high = bootstrap(
-            (seeds,), fit, n_resamples=2000, vectorized=False, method="percentile", rng=np.random.default_rng(0)
+            (seeds,),
+            fit,
+            n_resamples=2000,
+            vectorized=False,
+            method="percentile",
+            rng=np.random.default_rng(0),
         ).confidence_interval
     sizes = sum(not math.isnan(_needed(*curve, epsilon)) for curve in curves.values())
     return {"slope": fit(seeds), "low": float(low), "high": float(high), "sizes": sizes}

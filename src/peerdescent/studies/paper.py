@@ -37,12 +37,20 @@ from peerdescent.sweeps.tuning import tune
 NODES = 20
 LAMBDAS = {"ring": 0.98, "exponential": 0.75, "directed-exponential": 0.67, "complete": 0.0}
 """The paper's networks, with the lambda it gives."""
-DATA = {"a9a": (48_840, 123), "covertype": (100_000, 54), "kdd98": (75_000, 477), "miniboone": (100_000, 11)}
+DATA = {
+    "a9a": (48_840, 123),
+    "covertype": (100_000, 54),
+    "kdd98": (75_000, 477),
+    "miniboone": (100_000, 11),
+}
 """The paper's data, with the size it gives."""
 STAND_INS = {"kdd98": "synthetic-75000x477", "miniboone": "synthetic-100000x50"}
 """Synthetic sets of the same shape, for data that is not available. OpenML's MiniBooNE has 50 columns; the paper does
 not say which 11 it used."""
-COMPARED = {"gt-hsgd-strict": ALGORITHM_1, **{name: name for name in ("gt-hsgd", "gt-dsgd", "d-get", "d-spider-sfo")}}
+COMPARED = {
+    "gt-hsgd-strict": ALGORITHM_1,
+    **{name: name for name in ("gt-hsgd", "gt-dsgd", "d-get", "d-spider-sfo")},
+}
 EVERYONE = {**COMPARED, **{name: name for name in ("gt-sarah", "dsgd", "d2", "d-pd-sgd")}}
 PARTITIONS: dict[str, dict[str, Any]] = {
     "uniform": {},
@@ -118,11 +126,20 @@ def table2(data_dir: str | Path | None = None) -> pd.DataFrame:
             continue
         sizes = data.partition(NODES).sizes
         positive, filled = float((data.labels > 0).mean()), data.features
-        density = filled.nnz / np.prod(filled.shape) if hasattr(filled, "nnz") else float((filled != 0).mean())
+        density = (
+            filled.nnz / np.prod(filled.shape)
+            if hasattr(filled, "nnz")
+            else float((filled != 0).mean())
+        )
         used, columns = int(sizes.sum()), filled.shape[1]
         rows.append(
             row
-            | {"loaded": f"{used:,} x {columns}", "m": float(sizes.mean()), "positive": positive, "nonzero": density}
+            | {
+                "loaded": f"{used:,} x {columns}",
+                "m": float(sizes.mean()),
+                "positive": positive,
+                "nonzero": density,
+            }
         )
     return pd.DataFrame(rows)
 
@@ -142,7 +159,9 @@ class How(TypedDict, total=False):
     """Called with a line about each part of the work."""
 
 
-def figure1(data: str = "a9a", scale: str = "quick", out: str | Path | None = None, **how: Unpack[How]) -> Study:
+def figure1(
+    data: str = "a9a", scale: str = "quick", out: str | Path | None = None, **how: Unpack[How]
+) -> Study:
     """Figure 1: four methods, tuned, over the undirected exponential graph; loss and gap against epochs.
 
     GT-HSGD comes twice: as in Algorithm 1, with batch 1 after the start, and with its batch tuned like the others'.
@@ -159,7 +178,9 @@ def figure1(data: str = "a9a", scale: str = "quick", out: str | Path | None = No
     return begin("figure1", data, scale, out, **how).compared(COMPARED)
 
 
-def figure2(data: str = "a9a", scale: str = "quick", out: str | Path | None = None, **how: Unpack[How]) -> Study:
+def figure2(
+    data: str = "a9a", scale: str = "quick", out: str | Path | None = None, **how: Unpack[How]
+) -> Study:
     """Figure 2: GT-HSGD, as in Algorithm 1, tuned on the complete graph and run on the four graphs.
 
     Arguments and result are as for `figure1`.
@@ -216,7 +237,10 @@ def begin(
         raise unknown("scale", scale, SCALES)
     size = SCALES[scale]
     if tuning is not None:
-        require(0 < tuning <= size.length, f"tuning = {tuning:g}: must be positive, and at most {size.length:g} epochs")
+        require(
+            0 < tuning <= size.length,
+            f"tuning = {tuning:g}: must be positive, and at most {size.length:g} epochs",
+        )
         size = size._replace(tuning=tuning)
     folder = Path(out) if out is not None else Path("runs") / f"{what}-{Path(data).name}"
     claim(folder)
@@ -252,7 +276,9 @@ class Work:
             return experiment.build(self.options)
         except ValueError as error:
             instead = STAND_INS.get(self.options.data)
-            raise ValueError(f"{error}; {instead} has its shape" if instead else str(error)) from None
+            raise ValueError(
+                f"{error}; {instead} has its shape" if instead else str(error)
+            ) from None
 
     def compared(self, methods: Mapping[str, str]) -> Study:
         """Several methods on one network, each tuned and run."""
@@ -278,11 +304,18 @@ class Work:
         return found.selector
 
     def runs(
-        self, selector: str, problem: Problem, network: Network, label: str, clock: Clock | None = None
+        self,
+        selector: str,
+        problem: Problem,
+        network: Network,
+        label: str,
+        clock: Clock | None = None,
     ) -> list[Trace]:
         """One run per seed, none of them the seed of the tuning; finished runs in the folder are read."""
         found, length = [], self.scale.length
-        self.note(f"running {selector} on {network.name}, {counted(self.scale.seeds, 'seed')}, {length:g} epochs")
+        self.note(
+            f"running {selector} on {network.name}, {counted(self.scale.seeds, 'seed')}, {length:g} epochs"
+        )
         for seed in range(1, self.scale.seeds + 1):
             options, place = self._shown(seed), self.folder / "runs" / label / f"seed-{seed}"
             trace = run(
@@ -297,7 +330,9 @@ class Work:
             found.append(trace)
         return found
 
-    def finished(self, traces: dict[str, list[Trace]], selectors: Mapping[str, str], problem: Problem) -> Study:
+    def finished(
+        self, traces: dict[str, list[Trace]], selectors: Mapping[str, str], problem: Problem
+    ) -> Study:
         """Write the table, the figures and the report."""
         what, folder, length = self.what, self.folder, self.scale.length
         best = smallest(problem, self.scale.starts, folder, self.note)
@@ -339,7 +374,11 @@ def _axes(selector: str, table: pd.DataFrame) -> tuple[str, str] | None:
     method = parse(selector)
     step = method.step_size
     assert step is not None  # all named methods have one
-    others = [name for name in method.parameters if name != step and name in table and table[name].nunique() > 1]
+    others = [
+        name
+        for name in method.parameters
+        if name != step and name in table and table[name].nunique() > 1
+    ]
     return (step, others[0]) if others else None
 
 

@@ -52,9 +52,16 @@ def latex(head: Sequence[str], rows: Sequence[Sequence[str | Cell]]) -> str:
         return (rf"$\mathbf{{{both}}}$" if one.best else f"${both}$") + text(one.unit)
 
     columns = "".join("r" if isinstance(one, Cell) else "l" for one in rows[0])
-    table = pd.DataFrame([[text(one) for one in row] for row in rows], columns=[text(name) for name in head])
+    table = pd.DataFrame(
+        [[text(one) for one in row] for row in rows], columns=[text(name) for name in head]
+    )
     return table.to_latex(index=False, escape=False, column_format=columns).rstrip()
 
 
 _ESCAPED = {letter: f"\\{letter}" for letter in "&%$#_{}"}
-_ESCAPED |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "–": "--"}
+_ESCAPED |= {
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+    "–": "--",
+}

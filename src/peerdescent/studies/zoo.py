@@ -38,7 +38,16 @@ from peerdescent.runs.schedule import Grid
 from peerdescent.runs.statistics import deviation, mean
 from peerdescent.runs.store import recall
 from peerdescent.runs.trace import Status, Trace
-from peerdescent.studies.equal_loss import NEEDED, Ended, compared, curves, ends, levels, needed, told
+from peerdescent.studies.equal_loss import (
+    NEEDED,
+    Ended,
+    compared,
+    curves,
+    ends,
+    levels,
+    needed,
+    told,
+)
 from peerdescent.studies.paper import NODES, PARTITIONS, SCALES, How, Scale, Work, begin, smallest
 from peerdescent.sweeps.grids import grid_of
 from peerdescent.sweeps.seeds import best
@@ -131,13 +140,20 @@ def compression(
     pairs = [
         *((f"beer {what}", "gt-dsgd") for what in (TOP, SIGN, BITS)),
         *((f"beer {what}", f"choco-sgd {what}") for what in (TOP, SIGN)),
-        *((f"{name} {what}", f"beer {what}") for name in ("motef", "docom") for what in (TOP, SIGN)),
+        *(
+            (f"{name} {what}", f"beer {what}")
+            for name in ("motef", "docom")
+            for what in (TOP, SIGN)
+        ),
     ]
     view = View(("bytes", "epoch"), ("bytes",), "dsgd", "gt-dsgd", pairs)
     parts = {}
     for name, split_by in SPLITS.items():
         part = _part(work.on(**split_by), name)
-        lines = {line: part.tuned(line, _search(COMPRESSED[line], part.problem, work.scale)) for line in chosen}
+        lines = {
+            line: part.tuned(line, _search(COMPRESSED[line], part.problem, work.scale))
+            for line in chosen
+        }
         traces = {line: part.runs(line, selector) for line, selector in lines.items()}
         parts[name] = part.finished(traces, lines, part.smallest(), view)
     return _told(parts)
@@ -166,7 +182,9 @@ def local(
         traces: dict[str, list[Trace]] = {}
         owned: dict[str, list[str]] = {}
         for method in chosen:
-            for line, search in _frequencies(method, part.problem, part.network, work.scale).items():
+            for line, search in _frequencies(
+                method, part.problem, part.network, work.scale
+            ).items():
                 lines[line] = part.tuned(line, search)
                 traces[line] = part.runs(line, lines[line], MACHINES)
                 owned.setdefault(method, []).append(line)
@@ -195,7 +213,10 @@ def composite(
     chosen = _chosen(methods, COMPOSITE)
     work = _begun("composite", data, scale, out, **how)
     part = _part(work, "l1", lambda problem: penalised(problem, l1=L1))
-    lines = {line: part.tuned(line, _search(COMPOSITE[line], part.problem, work.scale)) for line in chosen}
+    lines = {
+        line: part.tuned(line, _search(COMPOSITE[line], part.problem, work.scale))
+        for line in chosen
+    }
     own = metric(_nonzeros_of_a_node, "nonzeros of a node")
     traces = {line: part.runs(line, selector, metrics=[own]) for line, selector in lines.items()}
     pairs = [
@@ -241,7 +262,10 @@ def heavy_tails(
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
     size = SCALES[scale]._replace(seeds=4 * SCALES[scale].seeds)
-    folder, network = claim(Path("runs") / "heavy-tails" if out is None else Path(out)), Network(exponential(NODES))
+    folder, network = (
+        claim(Path("runs") / "heavy-tails" if out is None else Path(out)),
+        Network(exponential(NODES)),
+    )
     pairs = [("gt-nsgdm", "gt-dsgd"), ("gt-nsgdm", "gt-momentum"), ("gt-momentum", "gt-dsgd")]
     view = View(("step",), (), "", "", pairs, ("grad_norm",))
     parts = {}
@@ -317,7 +341,9 @@ class Part:
 
     def tuned(self, line: str, search: Search) -> str:
         """The winner of a tuning with one seed."""
-        self.note(f"{self.name}: tuning {line}, {counted(len(search.configurations), 'configuration')}")
+        self.note(
+            f"{self.name}: tuning {line}, {counted(len(search.configurations), 'configuration')}"
+        )
         found = tune(
             search.method, self.problem, self.network, grid=search.configurations, epochs=self.scale.tuning, fresh=(),
             progress=self.progress, out=self.folder / "tuning" / line,
@@ -338,7 +364,9 @@ class Part:
             raise KeyboardInterrupt
         return _selector(method, best(table, by="grad_norm"))
 
-    def runs(self, line: str, selector: str, clock: Clock | None = None, metrics: Iterable[Metric] = ()) -> list[Trace]:
+    def runs(
+        self, line: str, selector: str, clock: Clock | None = None, metrics: Iterable[Metric] = ()
+    ) -> list[Trace]:
         """One run per seed, none of them the seed of the tuning; finished runs in the folder are read."""
         self.note(f"{self.name}: running {selector}, {counted(self.scale.seeds, 'seed')}")
         found = []
@@ -372,9 +400,17 @@ class Part:
         def compute() -> dict[str, Any]:
             self.note("looking for the smallest value of F + h")
             found = optimum(self.problem, self.scale.starts)
-            return {"value": found.value, "nonzeros": int(np.count_nonzero(found.x)), "values": found.values}
+            return {
+                "value": found.value,
+                "nonzeros": int(np.count_nonzero(found.x)),
+                "values": found.values,
+            }
 
-        about = {"problem": self.problem.name, "data": digest(self.problem.definition), "starts": self.scale.starts}
+        about = {
+            "problem": self.problem.name,
+            "data": digest(self.problem.definition),
+            "starts": self.scale.starts,
+        }
         known = recall(self.folder / "optimum.json", about, compute)
         return float(known["value"]), int(known["nonzeros"])
 
@@ -396,7 +432,11 @@ class Part:
             gone = sum(trace.status == Status.diverged for trace in own)
             row = {"line": line, "method": selectors[line], "seeds": len(own), "diverged": gone}
             values = last[line]
-            row |= {measure: float(mean(values)), "deviation": float(deviation(values)), "worst": max(values)}
+            row |= {
+                measure: float(mean(values)),
+                "deviation": float(deviation(values)),
+                "worst": max(values),
+            }
             row |= {name: float(mean(ends(own, name, smallest))) for name in (*others, *more)}
             for table in amounts:
                 for each in table[table["line"] == line].to_dict("records"):
@@ -404,7 +444,9 @@ class Part:
                     row |= {to: each["amount"], f"{to}, ratio": each["ratio"]}
             rows.append(row)
         table = pd.DataFrame(rows)
-        every = pd.concat(amounts, ignore_index=True) if amounts else pd.DataFrame(columns=list(NEEDED))
+        every = (
+            pd.concat(amounts, ignore_index=True) if amounts else pd.DataFrame(columns=list(NEEDED))
+        )
         verdict = [sentence for each in amounts for sentence in told(each, view.reference)]
         shown = {line: Ended.of(values) for line, values in last.items()}
         known = [(one, two) for one, two in view.pairs if one in shown and two in shown]
@@ -413,24 +455,29 @@ class Part:
         time = "step" if self.problem.samples is None else "epoch"
         columns = [time, *(name for name in ("rounds", "bytes", "clock") if name in view.amounts)]
         points = curves(traces, smallest, columns, (*view.up, *more))
-        files = {slug: table, f"{slug}-curves": points} | ({f"{slug}-needed": every} if amounts else {})
+        files = {slug: table, f"{slug}-curves": points} | (
+            {f"{slug}-needed": every} if amounts else {}
+        )
         for name, frame in files.items():
             write(self.study / f"{name}.csv", frame.to_csv(index=False).encode())
         figure = self._figure(traces, view, smallest)
         figures.save(figure, self.study / f"{slug}.png", force=True)
-        self.note(f"written to {self.study}: {', '.join(f'{name}.csv' for name in files)}, {slug}.png")
+        self.note(
+            f"written to {self.study}: {', '.join(f'{name}.csv' for name in files)}, {slug}.png"
+        )
         return Finding(table, every, traces, smallest, verdict, self.study)
 
     def _figure(self, traces: dict[str, list[Trace]], view: View, smallest: float) -> Figure:
         """A panel for each pair of axes."""
         panels = [(x, y) for x in view.across for y in view.up]
-        title = (
-            f"{self.problem.name}, {self.name}, n = {self.problem.nodes}, mean of {counted(self.scale.seeds, 'seed')}"
-        )
+        seeds = counted(self.scale.seeds, "seed")
+        title = f"{self.problem.name}, {self.name}, n = {self.problem.nodes}, mean of {seeds}"
         figure = figures.curves(traces, panels, smallest, title)
         for axes, (x, _) in zip(figure.axes, panels, strict=True):
             axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(EngFormatter(unit="B") if x == "bytes" else StrMethodFormatter("{x:g}"))
+            axes.xaxis.set_major_formatter(
+                EngFormatter(unit="B") if x == "bytes" else StrMethodFormatter("{x:g}")
+            )
             axes.xaxis.set_minor_formatter(NullFormatter())
         return figure
 
@@ -441,7 +488,9 @@ def _begun(what: str, data: str, scale: str, out: str | Path | None, **how: Unpa
     return replace(work, scale=work.scale._replace(length=min(LENGTH, work.scale.length)))
 
 
-def _part(work: Work, name: str, change: Callable[[Problem], Problem] = lambda problem: problem) -> Part:
+def _part(
+    work: Work, name: str, change: Callable[[Problem], Problem] = lambda problem: problem
+) -> Part:
     """A part of the work on its data and network; `change` makes the problem out of that of the data."""
     problem, network = work.experiment()
     return Part(work.folder, name, change(problem), network, work.scale, work.progress, work.note)
@@ -462,7 +511,9 @@ def _grid(name: str, samples: float | None, scale: Scale, **fixed: Any) -> list[
     thin = slice(1, None, 8) if scale.budget is not None else slice(1, None, 3)
     method = METHODS[name].build()
     known = METHODS[name].parameters
-    declared = {key: replace(p, tuned=p.tuned[thin] or p.tuned[:1]) for key, p in method.declared.items()}
+    declared = {
+        key: replace(p, tuned=p.tuned[thin] or p.tuned[:1]) for key, p in method.declared.items()
+    }
     return grid_of(declared, samples, fixed, known)
 
 
@@ -472,10 +523,14 @@ def _search(selector: str, problem: Problem, scale: Scale) -> Search:
     found = _grid(name, problem.samples, scale, **fixed)
     step = _step_size(name)
     longest = max(one[step] for one in found)
-    return Search(name, [*found, *({**one, step: 2 * longest} for one in found if one[step] == longest)])
+    return Search(
+        name, [*found, *({**one, step: 2 * longest} for one in found if one[step] == longest)]
+    )
 
 
-def _frequencies(method: str, problem: Problem, network: Network, scale: Scale) -> dict[str, Search]:
+def _frequencies(
+    method: str, problem: Problem, network: Network, scale: Scale
+) -> dict[str, Search]:
     """The configurations of a method by the rounds that they have in an epoch; a line for each."""
     assert problem.samples is not None  # data have rows
     found: dict[str, Search] = {}
@@ -483,7 +538,9 @@ def _frequencies(method: str, problem: Problem, network: Network, scale: Scale) 
         for one in _search(f"{method}[batch={batch}]", problem, scale).configurations:
             costs, steps = Costs.of(parse(_selector(method, one)), problem, network), 10_000
             rounds = float(costs.rounds(steps) * problem.samples / costs.gradients(steps))
-            found.setdefault(f"{method} ({rounds:.3g} rounds an epoch)", Search(method, [])).configurations.append(one)
+            found.setdefault(
+                f"{method} ({rounds:.3g} rounds an epoch)", Search(method, [])
+            ).configurations.append(one)
     return found
 
 

@@ -19,26 +19,39 @@ from peerdescent.schedules import Schedule, function
 __all__ = ["configurations_of", "tuning_grid"]
 
 
-def configurations_of(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def configurations_of(
+    grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]],
+) -> list[dict[str, Any]]:
     """The configurations of a grid: all combinations of a mapping's lists, or a list of mappings with equal keys."""
     if isinstance(grid, Mapping):
-        axes = {name: list(values) if isinstance(values, Iterable) else [values] for name, values in grid.items()}
+        axes = {
+            name: list(values) if isinstance(values, Iterable) else [values]
+            for name, values in grid.items()
+        }
         for name, values in axes.items():
             require(bool(values), f"{name} = []: give at least one value")
-        found = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+        found = [
+            dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())
+        ]
     else:
         found = [dict(one) for one in grid]
     require(bool(found), "the grid is empty: give at least one configuration")
     names = set(found[0])
     for one in found:
-        require(set(one) == names, f"{one} does not have the parameters {sorted(names)} of the first configuration")
+        require(
+            set(one) == names,
+            f"{one} does not have the parameters {sorted(names)} of the first configuration",
+        )
     return [{name: plain(one[name]) for name in found[0]} for one in found]
 
 
 def plain(value: Any) -> Any:
     """A NumPy number as a Python number, a compressor or a schedule as its text; other values as they are."""
     if isinstance(value, Compressor | Schedule) and not isinstance(value, function):
-        text, read = str(value), compressors.parse if isinstance(value, Compressor) else schedules.parse
+        text, read = (
+            str(value),
+            compressors.parse if isinstance(value, Compressor) else schedules.parse,
+        )
         try:
             same = read(text) == value
         except ValueError:
@@ -56,7 +69,9 @@ def plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def tuning_grid(method: Callable[..., Method] | str, samples: float | None, **fixed: Any) -> list[dict[str, Any]]:
+def tuning_grid(
+    method: Callable[..., Method] | str, samples: float | None, **fixed: Any
+) -> list[dict[str, Any]]:
     """All combinations of the values that a method declares as tuned, which are the paper's.
 
     Minibatches, large batches and the batch of gt-hsgd at t = 0 are from {1, 4, 8, ..., 1024}; periods are m/20b,
@@ -87,7 +102,10 @@ def tuning_grid(method: Callable[..., Method] | str, samples: float | None, **fi
 
 
 def grid_of(
-    declared: Mapping[str, Parameter], samples: float | None, fixed: Mapping[str, Any], names: Iterable[str]
+    declared: Mapping[str, Parameter],
+    samples: float | None,
+    fixed: Mapping[str, Any],
+    names: Iterable[str],
 ) -> list[dict[str, Any]]:
     """All combinations of the values that these hyperparameters declare; those in `fixed` are not varied."""
     axes = {name: declared[name].tuned for name in names if declared[name].tuned}
@@ -99,16 +117,28 @@ def grid_of(
         return parameter.role == "", parameter.kind == Kind.size, not parameter.is_traced
 
     order = sorted(axes, key=rank)
-    rows = [dict(zip(order, values, strict=True)) for values in itertools.product(*(axes[name] for name in order))]
+    rows = [
+        dict(zip(order, values, strict=True))
+        for values in itertools.product(*(axes[name] for name in order))
+    ]
     # Some values are relative to others: periods, for example, are fractions of an epoch.
-    scaled = {name: p.scaled for name, p in declared.items() if name in axes and name not in fixed and p.scaled}
-    return [row | {name: scale(row[name], row, samples) for name, scale in scaled.items()} for row in rows]
+    scaled = {
+        name: p.scaled
+        for name, p in declared.items()
+        if name in axes and name not in fixed and p.scaled
+    }
+    return [
+        row | {name: scale(row[name], row, samples) for name, scale in scaled.items()}
+        for row in rows
+    ]
 
 
 def make(build: Callable[..., Method], configuration: Mapping[str, Any]) -> Method:
     """The method of a configuration, which may have numbers of schedules, such as `alpha.scale`."""
     inner = {name: value for name, value in configuration.items() if "." in name}
-    return build(**{name: value for name, value in configuration.items() if name not in inner}).replace(**inner)
+    return build(
+        **{name: value for name, value in configuration.items() if name not in inner}
+    ).replace(**inner)
 
 
 def builder(method: Callable[..., Method] | Method | str) -> Callable[..., Method]:
@@ -117,7 +147,10 @@ def builder(method: Callable[..., Method] | Method | str) -> Callable[..., Metho
         return method.replace
     if not isinstance(method, str):
         good = callable(method)
-        require(good, f"method is a {type(method).__name__}: give a function such as peer.methods.gt_hsgd, or a name")
+        require(
+            good,
+            f"method is a {type(method).__name__}: give a function such as peer.methods.gt_hsgd, or a name",
+        )
         return method
     name, fixed = split(method)
     if name in METHODS and not fixed:
@@ -125,7 +158,10 @@ def builder(method: Callable[..., Method] | Method | str) -> Callable[..., Metho
 
     def build(**values: Any) -> Method:
         both = sorted(values.keys() & fixed.keys())
-        require(not both, f"{', '.join(both)} is in the grid and fixed by {method}: leave it out of one of them")
+        require(
+            not both,
+            f"{', '.join(both)} is in the grid and fixed by {method}: leave it out of one of them",
+        )
         return parse(f"{name}[{','.join(f'{k}={v}' for k, v in {**fixed, **values}.items())}]")
 
     return build

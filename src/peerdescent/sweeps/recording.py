@@ -41,8 +41,13 @@ def labelled(values: Mapping[str, Any], all_of: Iterable[Mapping[str, Any]]) -> 
     'rows 9'
     """
     others = list(all_of)
-    varied = [name for name in values if len({repr(other[name]) for other in others}) > 1] or list(values)
-    return ", ".join(_part(name, values[name], [other[name] for other in others]) for name in varied) or "defaults"
+    varied = [name for name in values if len({repr(other[name]) for other in others}) > 1] or list(
+        values
+    )
+    return (
+        ", ".join(_part(name, values[name], [other[name] for other in others]) for name in varied)
+        or "defaults"
+    )
 
 
 def _part(name: str, value: Any, others: Sequence[Any]) -> str:
@@ -54,7 +59,11 @@ def _part(name: str, value: Any, others: Sequence[Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return short(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    return (
+        short(value)
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else str(value)
+    )
 
 
 def record(
@@ -63,10 +72,19 @@ def record(
     """Run these configurations with each seed; after Ctrl-C, those so far."""
     found: dict[str, Traces] = {}
     for one in curves:
-        home = None if one.folder is None else one.folder / FOLDER / slugs([labelled(one.values, [])])[0]
+        home = (
+            None
+            if one.folder is None
+            else one.folder / FOLDER / slugs([labelled(one.values, [])])[0]
+        )
         try:
             traces = run(
-                make(build, one.values), one.problem, one.network, seed=list(seeds), checkpoint=home, **options
+                make(build, one.values),
+                one.problem,
+                one.network,
+                seed=list(seeds),
+                checkpoint=home,
+                **options,
             )
         except KeyboardInterrupt:
             break

@@ -44,17 +44,25 @@ class Axis(NamedTuple):
         count = min(FIRST if self.leads else OTHERS, len(self.values))
         ends = np.log([self.values[0], self.values[-1]])
         places = (np.arange(count) + 0.5) / count
-        return list(dict.fromkeys(self._nearest(math.exp(ends[0] + place * (ends[1] - ends[0]))) for place in places))
+        return list(
+            dict.fromkeys(
+                self._nearest(math.exp(ends[0] + place * (ends[1] - ends[0]))) for place in places
+            )
+        )
 
     def moved(self, value: float, factor: float) -> float | None:
         """The value that is about so many times as large, also beyond those proposed; None beyond the range."""
         up, target, (first, last) = factor > 1, value * factor, (self.values[0], self.values[-1])
         if first <= target <= last:
-            return self._nearest(target, [one for one in self.values if (one > value if up else one < value)])
+            return self._nearest(
+                target, [one for one in self.values if (one > value if up else one < value)]
+            )
         if value < last < target or target < first < value:
             return last if up else first
         if self.is_whole:
-            found: float = round(min(target, math.floor(self.high)) if math.isfinite(self.high) else target)
+            found: float = round(
+                min(target, math.floor(self.high)) if math.isfinite(self.high) else target
+            )
         else:  # towards the end of the range, where it has one
             near = up and value >= last and math.isfinite(self.high)
             target = self.high - (self.high - value) / factor if near else target
@@ -112,7 +120,10 @@ def search(
 
     whole = list(itertools.product(*(axis.coarse() for axis in axes)))
     if len(whole) > budget:  # some, and as many tries for their neighbours
-        whole = [whole[k] for k in np.random.default_rng(0).permutation(len(whole))[: math.ceil(budget / 2)]]
+        whole = [
+            whole[k]
+            for k in np.random.default_rng(0).permutation(len(whole))[: math.ceil(budget / 2)]
+        ]
     enough = tried(whole)
     for factor in FACTORS:
         before = -1
@@ -161,7 +172,9 @@ def _pairs(axes: Sequence[Axis], centre: Point, factor: float) -> Iterator[Point
     near = _moves(axes, centre, factor)
     pairs = list(itertools.combinations(near, 2))
     if factor == FACTORS[-1]:
-        pairs += itertools.product((move for move in near if axes[move[0]].leads), _moves(axes, centre, factor**2))
+        pairs += itertools.product(
+            (move for move in near if axes[move[0]].leads), _moves(axes, centre, factor**2)
+        )
     for (k, value), (other, also) in pairs:
         if k != other:
             point = list(centre)
@@ -171,5 +184,9 @@ def _pairs(axes: Sequence[Axis], centre: Point, factor: float) -> Iterator[Point
 
 def _moves(axes: Sequence[Axis], centre: Point, factor: float) -> list[tuple[int, float]]:
     """The places and values of what changes in neighbours."""
-    found = [(k, axis.moved(centre[k], times)) for k, axis in enumerate(axes) for times in (factor, 1 / factor)]
+    found = [
+        (k, axis.moved(centre[k], times))
+        for k, axis in enumerate(axes)
+        for times in (factor, 1 / factor)
+    ]
     return [(k, value) for k, value in found if value is not None]

@@ -41,7 +41,9 @@ def summary(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
     1      2   NaN  False     False
     """
     names = parameters(table)
-    measured = [name for name in table.columns if name in ("loss", "grad_norm") or name.startswith("loss@")]
+    measured = [
+        name for name in table.columns if name in ("loss", "grad_norm") or name.startswith("loss@")
+    ]
     if by not in measured:
         raise unknown("value", by, measured)
     if "method" in table:
@@ -52,7 +54,9 @@ def summary(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
             f"of one, as table[table['method'].str.startswith('{methods[0]}[')]",
         )
     # As text, since values may be None or have different types, which pandas cannot group by.
-    configuration, _ = pd.factorize(np.array([repr(row) for row in table[names].to_numpy().tolist()], dtype=object))
+    configuration, _ = pd.factorize(
+        np.array([repr(row) for row in table[names].to_numpy().tolist()], dtype=object)
+    )
     rows = pd.DataFrame(
         {
             "configuration": configuration,
@@ -69,7 +73,9 @@ def summary(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
         bool((found.nunique() < 2).all()),
         f"the table has different {by} for one configuration and seed, as of sweeps with other budgets: give one sweep",
     )
-    rows = rows.sort_values("done", ascending=False, kind="stable").drop_duplicates(["configuration", "seed"])
+    rows = rows.sort_values("done", ascending=False, kind="stable").drop_duplicates(
+        ["configuration", "seed"]
+    )
     each = rows.groupby("configuration").agg({"place": "min", "done": "sum", "diverged": "any"})
     each["value"] = mean(rows.pivot(index="seed", columns="configuration", values="value"))
     done = each["done"] == table["seed"].nunique()
@@ -91,7 +97,9 @@ def best(table: pd.DataFrame, by: str = "loss") -> dict[str, Any]:
     )
     each = summary(table, by)
     first = ranked(each, by)[:1]
-    require(len(first) > 0, "no configuration is done for every seed: all diverged or were interrupted")
+    require(
+        len(first) > 0, "no configuration is done for every seed: all diverged or were interrupted"
+    )
     return configuration(each, first[0])
 
 
@@ -124,7 +132,9 @@ def ranked(each: pd.DataFrame, by: str = "loss") -> list[int]:
 
 def configuration(each: pd.DataFrame, place: int) -> dict[str, Any]:
     """The hyperparameters in a row of a `summary`."""
-    known = [str(name) for name in each.columns[:-3]]  # the others are the mean, `done` and `diverged`
+    known = [
+        str(name) for name in each.columns[:-3]
+    ]  # the others are the mean, `done` and `diverged`
     names = known[3:] if tuple(known[:3]) == SETTING else known
     return {name: _given(each[name], place) for name in names}
 
@@ -155,7 +165,9 @@ def levels(column: pd.Series) -> tuple[np.ndarray, list[str]]:
     keys = [key(value) for value in column.tolist()]
     ordered = sorted(set(keys))
     numbers = [number for is_text, number, _ in ordered if not is_text]
-    digits = next(d for d in range(6, 18) if len({f"{number:.{d}g}" for number in numbers}) == len(numbers))
+    digits = next(
+        d for d in range(6, 18) if len({f"{number:.{d}g}" for number in numbers}) == len(numbers)
+    )
     places = {one: place for place, one in enumerate(ordered)}
     names = [text if is_text else f"{number:.{digits}g}" for is_text, number, text in ordered]
     return np.array([places[one] for one in keys], dtype=int), names

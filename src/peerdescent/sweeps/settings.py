@@ -34,7 +34,10 @@ def settings_of(problem: Any, network: Any) -> list[Setting]:
     if not _is_several(problem) and not _is_several(network):
         check_kinds(problem, network)
         return [Setting(problem, network, {}, "")]
-    problems, networks = _named(problem, "problem", check_is_problem), _named(network, "network", check_is_network)
+    problems, networks = (
+        _named(problem, "problem", check_is_problem),
+        _named(network, "network", check_is_network),
+    )
     counts = {one.nodes for _, one in problems}, {other.n for _, other in networks}
     for what, name, nodes, others in [
         *(("problem", name, one.nodes, counts[1]) for name, one in problems),
@@ -49,7 +52,10 @@ def settings_of(problem: Any, network: Any) -> list[Setting]:
     pairs = [(p, n) for p in problems for n in networks if p[1].nodes == n[1].n]
     named = [dict(zip(SETTING, (p[0], n[0], n[1].n), strict=True)) for p, n in pairs]
     places = slugs([" ".join(map(str, one.values())) for one in named])
-    return [Setting(p[1], n[1], names, place) for (p, n), names, place in zip(pairs, named, places, strict=True)]
+    return [
+        Setting(p[1], n[1], names, place)
+        for (p, n), names, place in zip(pairs, named, places, strict=True)
+    ]
 
 
 def _is_several(given: Any) -> bool:
@@ -58,7 +64,9 @@ def _is_several(given: Any) -> bool:
 
 def _named(given: Any, what: str, check: Callable[[Any], None]) -> list[tuple[Any, Any]]:
     """Pairs of a name and an object; two of one name must differ in their number of nodes."""
-    several = list(given.values() if isinstance(given, Mapping) else given if _is_several(given) else [given])
+    several = list(
+        given.values() if isinstance(given, Mapping) else given if _is_several(given) else [given]
+    )
     require(len(several) > 0, f"{what} = {given}: give at least one")
     for one in several:
         check(one)
@@ -94,7 +102,10 @@ def _names(several: list[Any]) -> list[str]:
         else:
             texts = [str(one) for one in own]
             different = len(set(texts)) > 1
-            found = [f"{own[0].name} ({differing_part(text, texts)})" if different else own[0].name for text in texts]
+            found = [
+                f"{own[0].name} ({differing_part(text, texts)})" if different else own[0].name
+                for text in texts
+            ]
         for k, name in zip(places, found, strict=True):
             names[k] = name
     return names

@@ -159,8 +159,12 @@ def sweep(
     build = builder(method)
     known = inspect.signature(build).parameters
     for name in configurations[0]:
-        if name.partition(".")[0] not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
-            raise unknown(f"parameter of {method if isinstance(method, str) else build.__name__}", name, known)
+        if name.partition(".")[0] not in known and not any(
+            p.kind is p.VAR_KEYWORD for p in known.values()
+        ):
+            raise unknown(
+                f"parameter of {method if isinstance(method, str) else build.__name__}", name, known
+            )
     built = [make(build, configuration) for configuration in configurations]
     kinds = {one.name for one in built}
     require(len(kinds) == 1, f"the grid makes {sorted(kinds)}: sweep one method at a time")
@@ -174,7 +178,17 @@ def sweep(
         if out is not None:
             held.enter_context(alone(claim(Path(out))))
         works = [
-            _begun(one, configurations, built, seeds, budget, x0, precision, None if out is None else Path(out), held)
+            _begun(
+                one,
+                configurations,
+                built,
+                seeds,
+                budget,
+                x0,
+                precision,
+                None if out is None else Path(out),
+                held,
+            )
             for one in settings
         ]
         remember()
@@ -191,11 +205,21 @@ def sweep(
         chosen = []
         for one, work, frame in zip(settings, works, frames, strict=True):
             each, home = summary(frame), None if work.store is None else work.store[0]
-            where = labelled(one.names, [other.names for other in settings]) if len(settings) > 1 else ""
+            where = (
+                labelled(one.names, [other.names for other in settings])
+                if len(settings) > 1
+                else ""
+            )
             for values in (configuration(each, place) for place in ranked(each)[:count]):
                 label = ", ".join(filter(None, [where, labelled(values, configurations)]))
                 chosen.append(Curve(label, values, work.problem, work.network, home))
-        how = {"steps": steps, "epochs": epochs, "x0": x0, "precision": precision, "progress": progress}
+        how = {
+            "steps": steps,
+            "epochs": epochs,
+            "x0": x0,
+            "precision": precision,
+            "progress": progress,
+        }
         return table, record(chosen if going else [], build, seeds, **how)
 
 
@@ -233,7 +257,9 @@ def _begun(
     problem, network = setting.problem, setting.network
     for name in setting.names:
         clear = name not in configurations[0]
-        require(clear, f"the hyperparameter {name!r} has the name of a column of the table: rename it")
+        require(
+            clear, f"the hyperparameter {name!r} has the name of a column of the table: rename it"
+        )
     dtype, _ = matrix_precision(precision)
     start = starting_point(x0, problem, dtype)
     steps, epochs, asked = budget
@@ -253,7 +279,10 @@ def _begun(
     if folder is not None:
         held.enter_context(alone(claim(folder)))
     table = Rows(
-        [Configuration(*one) for one in zip(configurations, built, *zip(*marks, strict=True), strict=True)],
+        [
+            Configuration(*one)
+            for one in zip(configurations, built, *zip(*marks, strict=True), strict=True)
+        ],
         seeds,
         [f"loss@{short(a)}" for a in asked],
         arithmetic,
@@ -278,7 +307,11 @@ def _fill(work: _Work, precision: int | str, progress: Any) -> bool:
     # Rounding depends on what is computed together. So a sweep that continues has the same pieces as one that was not
     # interrupted, and runs those again that lack a result.
     missing = {k for k, (one, _) in enumerate(members) if not table.has(one)}
-    pieces = [piece for piece in (fleet.pieces(workers) if members else []) if missing & set(piece.ravel().tolist())]
+    pieces = [
+        piece
+        for piece in (fleet.pieces(workers) if members else [])
+        if missing & set(piece.ravel().tolist())
+    ]
     alive = np.ones(len(members), dtype=bool)
     bar, ended = choose(progress), SimpleQueue[_End]()
 
@@ -344,8 +377,14 @@ class _End(NamedTuple):
 def _place(folder: Path, about: dict[str, Any], fleet: Fleet, piece: np.ndarray) -> Path:
     """The folder for checkpoints of a piece. Its name is a digest of all that the piece computes, and of how."""
     members = [fleet.members[k] for k in piece.ravel()]
-    each = [(str(one.method), definition(one.method.pattern), one.seed, one.marks) for one in members]
-    return folder / UNFINISHED / hashlib.sha256(repr((about, fleet.kind(piece), each)).encode()).hexdigest()[:16]
+    each = [
+        (str(one.method), definition(one.method.pattern), one.seed, one.marks) for one in members
+    ]
+    return (
+        folder
+        / UNFINISHED
+        / hashlib.sha256(repr((about, fleet.kind(piece), each)).encode()).hexdigest()[:16]
+    )
 
 
 def _ends(
@@ -375,7 +414,11 @@ def _ends(
         if live.any():
             values, norms = fleet.evaluate(seen.x[live])
             for k, mark, value, norm in zip(
-                seen.member[live].tolist(), seen.mark[live].tolist(), values.tolist(), norms.tolist(), strict=True
+                seen.member[live].tolist(),
+                seen.mark[live].tolist(),
+                values.tolist(),
+                norms.tolist(),
+                strict=True,
             ):
                 losses[k][mark] = value
                 gone = diverged(value, first)
@@ -391,12 +434,21 @@ def _ends(
         _save(place, piece, seen, losses, ended)
 
 
-def _save(folder: Path, piece: np.ndarray, seen: Seen, losses: dict[int, np.ndarray], ended: dict[int, _End]) -> None:
+def _save(
+    folder: Path,
+    piece: np.ndarray,
+    seen: Seen,
+    losses: dict[int, np.ndarray],
+    ended: dict[int, _End],
+) -> None:
     """Write a checkpoint of a piece, if that is possible; on a full disk the sweep goes on without one."""
     places = {k: at for at, k in enumerate(piece.ravel().tolist())}
     arrays = {f"state/{i}": np.asarray(leaf) for i, leaf in enumerate(seen.leaves)}
     arrays["losses"] = np.stack([*losses.values()])
-    facts = {"leaves": len(seen.leaves), "ended": [(places[k], *end[1:]) for k, end in ended.items()]}
+    facts = {
+        "leaves": len(seen.leaves),
+        "ended": [(places[k], *end[1:]) for k, end in ended.items()],
+    }
     with contextlib.suppress(OSError):
         checkpoint.save(folder, seen.step, arrays, facts)
 
@@ -413,7 +465,10 @@ def _marks(
     limit = steps if steps is not None else epochs
     require(list(at) == sorted(set(at)), f"at = {list(at)}: must increase")
     for value in at:
-        require(limit is None or 0 < value <= limit, f"at = {list(at)}: must lie above 0 and within the budget {limit}")
+        require(
+            limit is None or 0 < value <= limit,
+            f"at = {list(at)}: must lie above 0 and within the budget {limit}",
+        )
     # Real numbers do not change the costs of a method without coins, so configurations that differ in those alone share
     # costs.
     found: dict[Any, tuple[tuple[int, ...], Any]] = {}
@@ -421,7 +476,10 @@ def _marks(
     for one in built:
         coins = any(isinstance(when, Chance) for when in outline(one).branches)
         counts = {name for name, parameter in one.declared.items() if parameter.is_whole}
-        key = one.pattern, tuple(value for name, value in one.numbers.items() if coins or name in counts)
+        key = (
+            one.pattern,
+            tuple(value for name, value in one.numbers.items() if coins or name in counts),
+        )
         if key not in found:
             costs = Costs.of(one, problem, network)
             last = total_steps(costs, problem, steps, epochs)

@@ -44,18 +44,39 @@ class Rows:
         folder: Path | None,
         about: Mapping[str, Any],
     ) -> None:
-        self.configurations, self.asked, self.precision, self.samples = configurations, asked, precision, samples
-        columns = ["seed", "steps", "epoch", *asked, "loss", "grad_norm", "status", "precision", "method", "definition"]
+        self.configurations, self.asked, self.precision, self.samples = (
+            configurations,
+            asked,
+            precision,
+            samples,
+        )
+        columns = [
+            "seed",
+            "steps",
+            "epoch",
+            *asked,
+            "loss",
+            "grad_norm",
+            "status",
+            "precision",
+            "method",
+            "definition",
+        ]
         for name in configurations[0].values:
             require(
-                name not in columns, f"the hyperparameter {name!r} has the name of a column of the table: rename it"
+                name not in columns,
+                f"the hyperparameter {name!r} has the name of a column of the table: rename it",
             )
         self.wanted = [(k, seed) for k in range(len(configurations)) for seed in seeds]
         self.store = Store(folder, "sweep", about, [*configurations[0].values, "seed"])
-        self.keys = {one: key_of([*configurations[one[0]].values.values(), one[1]]) for one in self.wanted}
+        self.keys = {
+            one: key_of([*configurations[one[0]].values.values(), one[1]]) for one in self.wanted
+        }
         self.first: dict[Key, tuple[int, int]] = {}
         for one, key in self.keys.items():
-            mine, other = (configurations[k].method for k in (one[0], self.first.setdefault(key, one)[0]))
+            mine, other = (
+                configurations[k].method for k in (one[0], self.first.setdefault(key, one)[0])
+            )
             require(
                 mine == other or (bool(mine.parts) and str(mine) == str(other)),
                 f"the grid has {mine} and {other} under values that a table cannot tell apart: write them differently",
@@ -78,13 +99,19 @@ class Rows:
     @property
     def done(self) -> int:
         """The total number of steps of all finished configurations."""
-        return sum(self.configurations[k].marks[-1] for key, (k, _) in self.first.items() if key in self.store.rows)
+        return sum(
+            self.configurations[k].marks[-1]
+            for key, (k, _) in self.first.items()
+            if key in self.store.rows
+        )
 
     @property
     def best(self) -> float:
         """The smallest loss so far."""
         rows = [self.store.rows[key] for key in self.first if key in self.store.rows]
-        losses = [float(row["loss"] or "nan") for row in rows]  # a file has nothing where a loss was not finite
+        losses = [
+            float(row["loss"] or "nan") for row in rows
+        ]  # a file has nothing where a loss was not finite
         first = ranking(losses, [row["status"] == Status.done for row in rows])[:1]
         return losses[first[0]] if first else float("nan")
 
@@ -94,9 +121,14 @@ class Rows:
             return []
         every = list(self.first.values())
         chosen = [self.configurations[k] for k, _ in every]
-        return [(one, Member(own.method, one[1], own.marks)) for one, own in zip(every, chosen, strict=True)]
+        return [
+            (one, Member(own.method, one[1], own.marks))
+            for one, own in zip(every, chosen, strict=True)
+        ]
 
-    def fill(self, one: tuple[int, int], steps: int, status: Status, losses: list[float], norm: float) -> None:
+    def fill(
+        self, one: tuple[int, int], steps: int, status: Status, losses: list[float], norm: float
+    ) -> None:
         """Set the result of a configuration; the last of the losses is that of its last step."""
         row = self._row(one, steps, status, losses, norm)
         self.store.add(row | {"definition": definition(self.configurations[one[0]].method.pattern)})
@@ -124,8 +156,12 @@ class Rows:
         clock = time.perf_counter()
         try:
             self.store.save(self.keys.values())
-        except OSError as error:  # such as a full disk: the rows are in memory, and the sweep goes on
-            warnings.warn(f"{error.filename}: {error.strerror}; the table is not saved", stacklevel=2)
+        except (
+            OSError
+        ) as error:  # such as a full disk: the rows are in memory, and the sweep goes on
+            warnings.warn(
+                f"{error.filename}: {error.strerror}; the table is not saved", stacklevel=2
+            )
             return False
         finally:
             self.save_seconds = time.perf_counter() - clock

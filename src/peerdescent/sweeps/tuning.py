@@ -155,11 +155,16 @@ def tune(
     check_kinds(problem, network)
     searched, others = check_seeds(seed), [] if np.size(fresh) == 0 else check_seeds(fresh)  # type: ignore[arg-type]
     both = sorted(set(searched) & set(others))
-    require(not both, f"seed {both}: searched and evaluated, which favours what is lucky: give other seeds")
+    require(
+        not both,
+        f"seed {both}: searched and evaluated, which favours what is lucky: give other seeds",
+    )
     if steps is None and epochs is None:
         epochs = EPOCHS
     most, ranked = affordable(budget, searched, epochs), ranked_by(by, metrics)
-    work = _Work(problem, network, steps, epochs, searched, ranked, tuple(metrics), x0, precision, progress)
+    work = _Work(
+        problem, network, steps, epochs, searched, ranked, tuple(metrics), x0, precision, progress
+    )
     several = isinstance(methods, list)
     listed: list[Any] = methods if isinstance(methods, list) else [methods]
     entries = [one if isinstance(one, tuple) else (one, grid) for one in listed]
@@ -184,7 +189,9 @@ def first(method: Any, grid: Grid | None) -> Method:
     build, values = builder(method), configurations_of(grid)[0]
     known = inspect.signature(build).parameters
     for name in values:
-        if name.partition(".")[0] not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        if name.partition(".")[0] not in known and not any(
+            p.kind is p.VAR_KEYWORD for p in known.values()
+        ):
             raise unknown(f"parameter of {_name(method)}", name, known)
     return make(build, values)
 
@@ -222,10 +229,16 @@ def affordable(budget: float | None, seeds: Sequence[int], epochs: float | None)
     """How many configurations a budget allows."""
     if budget is None:
         return CONFIGURATIONS
-    require(epochs is not None, f"budget = {budget}: it counts passes over the local data: give epochs, not steps")
+    require(
+        epochs is not None,
+        f"budget = {budget}: it counts passes over the local data: give epochs, not steps",
+    )
     assert epochs is not None
     each = len(seeds) * epochs
-    require(each <= budget < math.inf, f"budget = {budget:g}: must be finite; one configuration takes {each:g} passes")
+    require(
+        each <= budget < math.inf,
+        f"budget = {budget:g}: must be finite; one configuration takes {each:g} passes",
+    )
     return int(budget // each)
 
 
@@ -266,8 +279,14 @@ class _Maker(NamedTuple):
             known = [name for name in every if name in base.declared]
             silent = () if known else tuple(every)
         given = {key.partition(".")[0] for key in fixed}
-        tuned = {name: base.declared[name] for name in known if base.declared[name].tuned and name not in given}
-        order = sorted(tuned, key=lambda name: (tuned[name].role == "", tuned[name].kind == Kind.size))
+        tuned = {
+            name: base.declared[name]
+            for name in known
+            if base.declared[name].tuned and name not in given
+        }
+        order = sorted(
+            tuned, key=lambda name: (tuned[name].role == "", tuned[name].kind == Kind.size)
+        )
         return _Maker(_name(named), build, {key: tuned[key] for key in order}, fixed, base, silent)
 
     def axes(self, most: float) -> list[Axis]:
@@ -277,14 +296,18 @@ class _Maker(NamedTuple):
             high = min(p.high, max(1, most)) if p.kind == Kind.size else p.high
             values = tuple(value for value in p.tuned if value <= high) or (1,)
             low, is_whole = (0.0, False) if p.scaled else (p.low, p.is_whole)
-            found.append(Axis(name, values, low, math.inf if p.scaled else high, is_whole, p.role != ""))
+            found.append(
+                Axis(name, values, low, math.inf if p.scaled else high, is_whole, p.role != "")
+            )
         return found
 
     def configuration(self, values: Mapping[str, Any], samples: float) -> dict[str, Any]:
         """The hyperparameters of a point, where some are relative to others or to the data."""
         row = dict(values)
         every = {**self.base.parameters, **row}
-        return row | {name: p.scaled(row[name], every, samples) for name, p in self.tuned.items() if p.scaled}
+        return row | {
+            name: p.scaled(row[name], every, samples) for name, p in self.tuned.items() if p.scaled
+        }
 
 
 class _Work(NamedTuple):
@@ -315,11 +338,17 @@ class _Work(NamedTuple):
         """The length of a run, as arguments of `run`."""
         return {"steps": self.steps, "epochs": self.epochs}
 
-    def tuned(self, maker: _Maker, grid: Grid | None, allowed: int, fresh: list[int], folder: Path | None) -> Tuned:
+    def tuned(
+        self, maker: _Maker, grid: Grid | None, allowed: int, fresh: list[int], folder: Path | None
+    ) -> Tuned:
         """The winner of a search of so many configurations at most, or of a grid."""
         costs = Costs.of(maker.base, self.problem, self.network)
-        gradients = float(costs.gradients(total_steps(costs, self.problem, self.steps, self.epochs)))
-        samples = self.problem.samples or gradients / 20  # of a stream, a pass is a twentieth of a run
+        gradients = float(
+            costs.gradients(total_steps(costs, self.problem, self.steps, self.epochs))
+        )
+        samples = (
+            self.problem.samples or gradients / 20
+        )  # of a stream, a pass is a twentieth of a run
         if self.epochs is not None:  # whatever the first iteration of the defaults costs
             gradients = self.epochs * samples
         tables: list[pd.DataFrame] = []
@@ -341,7 +370,9 @@ class _Work(NamedTuple):
                 return maker.configuration(dict(zip(names, point, strict=True)), samples)
 
             def trial(points: list[Point]) -> list[float]:
-                return scores([row(point) for point in points], sum(map(len, tables)) // len(self.seeds), most)
+                return scores(
+                    [row(point) for point in points], sum(map(len, tables)) // len(self.seeds), most
+                )
 
             def meaning(point: Point) -> Hashable:
                 return tuple(row(point).values())
@@ -349,7 +380,9 @@ class _Work(NamedTuple):
             result = search(axes, trial, most, self._start(), meaning)
             best = row(result.best)
             score, said = result.scores[result.best], _limits(axes, result, meaning)
-            over = ", over " + ", ".join(f"{a.name} {short(a.values[0])} to {short(a.values[-1])}" for a in axes)
+            over = ", over " + ", ".join(
+                f"{a.name} {short(a.values[0])} to {short(a.values[-1])}" for a in axes
+            )
             over += " and beyond"
         else:
             rows = self._rows(maker, grid)
@@ -361,27 +394,50 @@ class _Work(NamedTuple):
             own = self.ranked.name
             ended = (table["status"] == Status.done).any()
             require(
-                not ended, f"by = {own!r}: it is empty or not a number at the end of every run: give another column"
+                not ended,
+                f"by = {own!r}: it is empty or not a number at the end of every run: give another column",
             )
-            raise DivergedError(f"{maker.name}: every configuration diverged: give smaller step sizes")
+            raise DivergedError(
+                f"{maker.name}: every configuration diverged: give smaller step sizes"
+            )
         others = table.iloc[:0]
         if fresh:
             last = self._replace(progress=Share(self.progress, BULK, 1.0))
             if self.ranked.name == "loss":
-                others = last._swept(maker, [best], fresh, None if folder is None else folder / "fresh")
+                others = last._swept(
+                    maker, [best], fresh, None if folder is None else folder / "fresh"
+                )
             else:
                 others = last._replace(seeds=fresh)._run(maker, [best])
-        of = counted(len(table) // len(self.seeds), "configuration") + (f" (at most {most})" if most else "")
-        span = counted(self.steps, "step") if self.steps is not None else f"{short(self.epochs)} epochs"
+        of = counted(len(table) // len(self.seeds), "configuration") + (
+            f" (at most {most})" if most else ""
+        )
+        span = (
+            counted(self.steps, "step")
+            if self.steps is not None
+            else f"{short(self.epochs)} epochs"
+        )
         by = "" if self.ranked.name == "loss" else f", by the {self._first} {self.ranked.name}"
         seeds = ", ".join(map(str, self.seeds))
         how = f"{_told(best)}: the best of {of} of {span}{over}, on seeds {seeds}{by}{said}"
         winner = Tuned(
-            maker.name, make(maker.build, best), best, self._sign * score, self.ranked.name, table, others, how
+            maker.name,
+            make(maker.build, best),
+            best,
+            self._sign * score,
+            self.ranked.name,
+            table,
+            others,
+            how,
         )
         if folder is not None:
             claim(folder)
-            about = {"method": winner.selector, "by": self.ranked.name, "score": winner.score, "how": how}
+            about = {
+                "method": winner.selector,
+                "by": self.ranked.name,
+                "score": winner.score,
+                "how": how,
+            }
             write(folder / "tuned.json", (json.dumps(about, indent=2) + "\n").encode())
         return winner
 
@@ -396,12 +452,17 @@ class _Work(NamedTuple):
         if grid is None:
             return [{}]
         if isinstance(grid, str):
-            require(grid == "paper", f"grid = {grid!r}: must be 'paper', or values by hyperparameter")
+            require(
+                grid == "paper", f"grid = {grid!r}: must be 'paper', or values by hyperparameter"
+            )
             rows = grid_of(maker.base.declared, self.problem.samples, maker.fixed, maker.tuned)
             return [{name: row[name] for name in maker.tuned} for row in rows]
         found = configurations_of(grid)
         for name in maker.fixed:
-            require(name not in found[0], f"{name} is in the grid and fixed by the method: leave it out of one of them")
+            require(
+                name not in found[0],
+                f"{name} is in the grid and fixed by the method: leave it out of one of them",
+            )
         return found
 
     def scored(
@@ -419,7 +480,9 @@ class _Work(NamedTuple):
         scores = worst.to_numpy(float).reshape(len(rows), len(self.seeds)).mean(axis=1)
         return table.assign(score=np.repeat(self._sign * scores, len(self.seeds))), scores.tolist()
 
-    def _swept(self, maker: _Maker, rows: list[dict[str, Any]], seeds: list[int], folder: Path | None) -> pd.DataFrame:
+    def _swept(
+        self, maker: _Maker, rows: list[dict[str, Any]], seeds: list[int], folder: Path | None
+    ) -> pd.DataFrame:
         at: list[float] = [float(f"{part * (self.epochs or 0):.6g}") for part in LATE]
         if self.steps is not None:
             at = sorted({max(1, round(part * self.steps)) for part in LATE} - {self.steps})
@@ -445,9 +508,16 @@ class _Work(NamedTuple):
                 if trace.status == Status.interrupted:
                     raise KeyboardInterrupt
                 own, last = self.ranked.name, trace.table.iloc[-1]
-                late = trace.table.loc[trace.table["step"] >= LATE[0] * last["step"], own].to_numpy(float)
+                late = trace.table.loc[trace.table["step"] >= LATE[0] * last["step"], own].to_numpy(
+                    float
+                )
                 worst = late.min() if self.ranked.rising else late.max()
-                ends = {"loss": last["loss"], own: last[own], "worst": worst, "status": trace.status}
+                ends = {
+                    "loss": last["loss"],
+                    own: last[own],
+                    "worst": worst,
+                    "status": trace.status,
+                }
                 found.append({**row, "seed": trace.identity.seed, **ends})
         return pd.DataFrame(found)
 
@@ -475,8 +545,14 @@ def _edges(rows: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> str:
 
 
 def _told(best: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} = {_shown(value)}" for name, value in best.items()) or "nothing to tune"
+    return (
+        ", ".join(f"{name} = {_shown(value)}" for name, value in best.items()) or "nothing to tune"
+    )
 
 
 def _shown(value: Any) -> str:
-    return short(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    return (
+        short(value)
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else str(value)
+    )

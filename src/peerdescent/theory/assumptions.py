@@ -116,10 +116,15 @@ def constants(
     )
     each = np.broadcast_to(known, problem.nodes)
     if smoothness is not None:
-        require(0 < smoothness < math.inf, f"smoothness = {smoothness}: must be positive and finite")
+        require(
+            0 < smoothness < math.inf, f"smoothness = {smoothness}: must be positive and finite"
+        )
     for point in points:
         shape = np.shape(point)
-        require(shape == (problem.dimension,), f"a point has shape {shape}: must be {(problem.dimension,)}")
+        require(
+            shape == (problem.dimension,),
+            f"a point has shape {shape}: must be {(problem.dimension,)}",
+        )
     start = _common(x0, problem)
     found = Constants(
         smoothness=smoothness_of(problem) if smoothness is None else float(smoothness),
@@ -134,11 +139,17 @@ def constants(
         math.isfinite(found.gap),
         f"{problem.name} has no smallest value, which Assumption 2 asks for: give a problem that is bounded below",
     )
-    return visiting(found, problem, [start, *points], samples, seed) if variance == "start" else found
+    return (
+        visiting(found, problem, [start, *points], samples, seed) if variance == "start" else found
+    )
 
 
 def visiting(
-    known: Constants, problem: Problem, points: Sequence[Any], samples: int | None = None, seed: int = 0
+    known: Constants,
+    problem: Problem,
+    points: Sequence[Any],
+    samples: int | None = None,
+    seed: int = 0,
 ) -> Constants:
     """The same constants with variances that hold at these points as well.
 
@@ -159,7 +170,10 @@ def visiting(
         found = [variances_at(problem, point, samples, seed) for point in points]
         values, halves = (np.stack(part) for part in zip(*found, strict=True))
         if known.variances:
-            values, halves = np.vstack([values, known.variances]), np.vstack([halves, known.uncertainties])
+            values, halves = (
+                np.vstack([values, known.variances]),
+                np.vstack([halves, known.uncertainties]),
+            )
         each, errors = values.max(axis=0), halves.max(axis=0)
     return known._replace(
         variance=float(each.mean()),
@@ -193,7 +207,9 @@ def heterogeneity_bound(problem: Problem) -> float:
     4.0
     """
     oracle, bounds = problem.oracle, loss_gradients(problem)
-    if isinstance(oracle, Stream) or (isinstance(oracle, Quadratic) and not np.ptp(problem.data.matrix, axis=0).any()):
+    if isinstance(oracle, Stream) or (
+        isinstance(oracle, Quadratic) and not np.ptp(problem.data.matrix, axis=0).any()
+    ):
         return heterogeneity(problem)
     return math.inf if bounds is None else float(bounds.mean())
 
@@ -227,7 +243,9 @@ def smoothness_of(problem: Problem) -> float:
             gram = gram.toarray() if sparse.issparse(gram) else gram
             found = float(np.linalg.eigvalsh(gram)[-1])
         largest = max(largest, found)
-    return math.sqrt(largest) * curvature + CURVATURES[model.regulariser] * float(problem.data.numbers.strength[0])
+    return math.sqrt(largest) * curvature + CURVATURES[model.regulariser] * float(
+        problem.data.numbers.strength[0]
+    )
 
 
 def check_network(network: Network) -> None:
@@ -245,7 +263,10 @@ def check_network(network: Network) -> None:
 def _common(x: Any, problem: Problem) -> np.ndarray:
     """A point (p,) that all nodes share."""
     start = starting_point(x, problem, np.dtype("float64"))
-    require(bool((start == start[0]).all()), "x0 differs between nodes: the paper starts all of them at one point")
+    require(
+        bool((start == start[0]).all()),
+        "x0 differs between nodes: the paper starts all of them at one point",
+    )
     return start[0]
 
 

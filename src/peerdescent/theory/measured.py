@@ -52,7 +52,9 @@ class Measured(NamedTuple):
         if not self.constants.bounded:
             rows[-2] = f"sum, {self.constants.basis}", last["bound"]
         found = pd.DataFrame(rows, columns=["term", "value"])
-        return found.assign(share=found["value"] / last["bound"], by_measured=found["value"] / last["measured"])
+        return found.assign(
+            share=found["value"] / last["bound"], by_measured=found["value"] / last["measured"]
+        )
 
 
 def measure(
@@ -100,7 +102,10 @@ def measure(
     steps, seeds = whole("steps", steps, least=2), whole("seeds", seeds, least=1)
     assumptions.check_network(network)
     known, lam, n = constants or assumptions.constants(problem), network.lam, network.n
-    most, usual = theorem.largest_step_size(known.smoothness, n, lam), theorem.parameters(known.smoothness, n, steps)
+    most, usual = (
+        theorem.largest_step_size(known.smoothness, n, lam),
+        theorem.parameters(known.smoothness, n, steps),
+    )
     if alpha is None:
         alpha = min(usual.alpha, 0.99 * most)
     theorem.check_step_size(alpha, known.smoothness, n, lam)
@@ -125,7 +130,9 @@ def measure(
     lengths = np.array([step for step in record if step >= 2])
     gaps = np.stack([running_gap(trace.table)[-len(lengths) :] for trace in traces])
     terms = [theorem.bound(known, n, lam, alpha, int(length), first) for length in lengths]
-    curve = pd.DataFrame(terms).assign(measured=gaps.mean(axis=0), least=gaps.min(axis=0), most=gaps.max(axis=0))
+    curve = pd.DataFrame(terms).assign(
+        measured=gaps.mean(axis=0), least=gaps.min(axis=0), most=gaps.max(axis=0)
+    )
     curve.insert(0, "steps", lengths)
     curve["bound"] = curve[list(theorem.TERMS)].sum(axis=1)
     return Measured(known, chosen, n, lam, curve)

@@ -92,7 +92,9 @@ def steps_for(constants: Constants, nodes: int, lam: float, epsilon: float) -> f
     nodes = check_sizes(nodes, lam)
 
     def above(log: float) -> float:
-        return math.log(sum(corollary_at(constants, nodes, lam, math.exp(log)).values()) / epsilon**2)
+        return math.log(
+            sum(corollary_at(constants, nodes, lam, math.exp(log)).values()) / epsilon**2
+        )
 
     return math.exp(brentq(above, -300.0, 300.0, xtol=1e-12))
 
@@ -114,14 +116,28 @@ def independent_below(nodes: int, lam: float, constants: Constants | None = None
     nodes = check_sizes(nodes, lam)
     if lam and constants is not None:
         scale, gap = constants.smoothness * constants.gap + constants.variance, 1 - lam**2
-        start = scale**1.5 * gap**3 / lam / lam / lam / lam / constants.gradient if constants.gradient else math.inf
-        noise = scale * gap**1.5 / (nodes * lam * math.sqrt(constants.variance)) if constants.variance else math.inf
+        start = (
+            scale**1.5 * gap**3 / lam / lam / lam / lam / constants.gradient
+            if constants.gradient
+            else math.inf
+        )
+        noise = (
+            scale * gap**1.5 / (nodes * lam * math.sqrt(constants.variance))
+            if constants.variance
+            else math.inf
+        )
         return min(start, noise)
     # Divided one by one, since a power of a tiny lam would be 0.
-    return min((1 - lam) ** 3 / lam / lam / lam / lam, (1 - lam) ** 1.5 / lam) / nodes if lam else math.inf
+    return (
+        min((1 - lam) ** 3 / lam / lam / lam / lam, (1 - lam) ** 1.5 / lam) / nodes
+        if lam
+        else math.inf
+    )
 
 
-def table1(nodes: int, lam: float, epsilon: float, exponents: Mapping[str, float] | None = None) -> pd.DataFrame:
+def table1(
+    nodes: int, lam: float, epsilon: float, exponents: Mapping[str, float] | None = None
+) -> pd.DataFrame:
     """Table 1: the oracle complexity of each method per node, without constants.
 
     Args:
@@ -152,12 +168,30 @@ def table1(nodes: int, lam: float, epsilon: float, exponents: Mapping[str, float
         return max(1 / (nodes * epsilon**4), network * nodes / epsilon**2)
 
     rows = [
-        ("dsgd", "max{1/(n e^4), l^2 n/((1-l)^2 e^2)}", sampled(lam**2 / gap**2), False, "bounded heterogeneity"),
-        ("d2", "max{1/(n e^4), n/((1-l)^b e^2)}", sampled(slowed["b"]), False, said["b"] + "; λ_n omitted"),
+        (
+            "dsgd",
+            "max{1/(n e^4), l^2 n/((1-l)^2 e^2)}",
+            sampled(lam**2 / gap**2),
+            False,
+            "bounded heterogeneity",
+        ),
+        (
+            "d2",
+            "max{1/(n e^4), n/((1-l)^b e^2)}",
+            sampled(slowed["b"]),
+            False,
+            said["b"] + "; λ_n omitted",
+        ),
         ("gt-dsgd", "max{1/(n e^4), l^2 n/((1-l)^3 e^2)}", sampled(lam**2 / gap**3), False, ""),
         ("d-pd-sgd", "max{1/(n e^4), n/((1-l)^c e^2)}", sampled(slowed["c"]), False, said["c"]),
         ("d-get", "1/((1-l)^d e^3)", slowed["d"] / epsilon**3, True, said["d"]),
-        ("d-spider-sfo", "1/((1-l)^h e^3)", slowed["h"] / epsilon**3, True, said["h"] + "; λ_n omitted"),
+        (
+            "d-spider-sfo",
+            "1/((1-l)^h e^3)",
+            slowed["h"] / epsilon**3,
+            True,
+            said["h"] + "; λ_n omitted",
+        ),
         (
             "gt-hsgd",
             "max{1/(n e^3), l^4/((1-l)^3 e^2), l^1.5 n^0.5/((1-l)^2.25 e^1.5)}",

@@ -16,7 +16,13 @@ from typing import NamedTuple
 from peerdescent.errors import require, whole
 from peerdescent.networks.network import Network
 from peerdescent.problems.problem import Problem
-from peerdescent.theory.assumptions import Constants, check_network, check_problem, check_sizes, smoothness_of
+from peerdescent.theory.assumptions import (
+    Constants,
+    check_network,
+    check_problem,
+    check_sizes,
+    smoothness_of,
+)
 
 
 def largest_step_size(smoothness: float, nodes: int, lam: float) -> float:
@@ -36,7 +42,9 @@ def largest_step_size(smoothness: float, nodes: int, lam: float) -> float:
     nodes = check_sizes(nodes, lam)
     require(smoothness > 0, f"smoothness = {smoothness}: must be positive")
     # Divided twice, since the square of a tiny lam would be 0.
-    network = [(1 - lam**2) ** 2 / 90 / lam / lam, math.sqrt(nodes * (1 - lam)) / 26 / lam] if lam else []
+    network = (
+        [(1 - lam**2) ** 2 / 90 / lam / lam, math.sqrt(nodes * (1 - lam)) / 26 / lam] if lam else []
+    )
     return min(*network, 1 / (4 * math.sqrt(3)), math.inf) / smoothness
 
 
@@ -54,7 +62,14 @@ def weight(alpha: float, smoothness: float, nodes: int) -> float:
     return 48 * smoothness**2 * alpha**2 / nodes
 
 
-TERMS = ("optimality", "noise", "start noise", "network start", "network start noise", "network noise")
+TERMS = (
+    "optimality",
+    "noise",
+    "start noise",
+    "network start",
+    "network start noise",
+    "network noise",
+)
 """The six terms of Theorem 1, in its order."""
 
 
@@ -90,13 +105,26 @@ def bound(
     >>> max(terms, key=terms.get), round(sum(terms.values()), 5)
     ('start noise', 0.01126)
     """
-    nodes, steps, b0 = check_sizes(nodes, lam), whole("steps", steps, least=2), whole("initial_batch", initial_batch, 1)
+    nodes, steps, b0 = (
+        check_sizes(nodes, lam),
+        whole("steps", steps, least=2),
+        whole("initial_batch", initial_batch, 1),
+    )
     check_step_size(alpha, constants.smoothness, nodes, lam)
-    least, noise, gap = weight(alpha, constants.smoothness, nodes), constants.variance, (1 - lam**2) ** 3
+    least, noise, gap = (
+        weight(alpha, constants.smoothness, nodes),
+        constants.variance,
+        (1 - lam**2) ** 3,
+    )
     first, later = 96 * lam**2, 256 * lam**2
     if beta is not None:
-        require(least <= beta < 1, f"beta = {beta:g}: must be at least 48 L^2 alpha^2 / n = {least:g}, and below 1")
-        first, later = (64 * lam**4 * (k * beta / (1 - lam**2) + more) for k, more in ((7, 1), (14, 3)))
+        require(
+            least <= beta < 1,
+            f"beta = {beta:g}: must be at least 48 L^2 alpha^2 / n = {least:g}, and below 1",
+        )
+        first, later = (
+            64 * lam**4 * (k * beta / (1 - lam**2) + more) for k, more in ((7, 1), (14, 3))
+        )
     beta = least if beta is None else beta
     values = (
         4 * constants.gap / (alpha * steps),
@@ -123,7 +151,10 @@ def steady_state(variance: float, nodes: int, lam: float, beta: float) -> float:
     """
     nodes = check_sizes(nodes, lam)
     most = weight(largest_step_size(1.0, nodes, lam), 1.0, nodes)
-    require(0 < beta < most, f"beta = {beta:g}: must be positive, and below {most:g} for Theorem 1 to hold")
+    require(
+        0 < beta < most,
+        f"beta = {beta:g}: must be positive, and below {most:g} for Theorem 1 to hold",
+    )
     return 8 * beta * variance / nodes + 256 * lam**2 * beta**2 * variance / (1 - lam**2) ** 3
 
 
@@ -156,7 +187,9 @@ def parameters(smoothness: float, nodes: int, steps: int) -> Parameters:
     require(smoothness > 0, f"smoothness = {smoothness}: must be positive")
     root, scale = math.cbrt(steps), math.cbrt(nodes)
     alpha, beta = scale**2 / (8 * smoothness * root), 3 * scale / (4 * root**2)
-    return Parameters(alpha, beta, bisect.bisect_left(range(sys.maxsize), steps, key=lambda b: b**3 * nodes**2))
+    return Parameters(
+        alpha, beta, bisect.bisect_left(range(sys.maxsize), steps, key=lambda b: b**3 * nodes**2)
+    )
 
 
 def least_steps(nodes: int, lam: float) -> float:
@@ -166,7 +199,10 @@ def least_steps(nodes: int, lam: float) -> float:
     the only condition if lam is 0.
     """
     nodes = check_sizes(nodes, lam)
-    network = 1424 * lam**6 * nodes**2 / (1 - lam**2) ** 6, 35 * lam**3 * nodes**0.5 / (1 - lam) ** 1.5
+    network = (
+        1424 * lam**6 * nodes**2 / (1 - lam**2) ** 6,
+        35 * lam**3 * nodes**0.5 / (1 - lam) ** 1.5,
+    )
     return max(*network, 0.75**1.5 * nodes**2)
 
 
@@ -193,10 +229,16 @@ def corollary_at(constants: Constants, nodes: int, lam: float, steps: float) -> 
     """The formula of `corollary` for any T, without its condition and its warning."""
     gap = (1 - lam**2) ** 3
     return {
-        "optimality and noise": (32 * constants.smoothness * constants.gap + 12 * constants.variance)
+        "optimality and noise": (
+            32 * constants.smoothness * constants.gap + 12 * constants.variance
+        )
         / (nodes * steps) ** (2 / 3),
         "network start": 64 * lam**4 * constants.gradient / (gap * nodes * steps),
-        "network noise": 240 * lam**2 * nodes ** (2 / 3) * constants.variance / (gap * steps ** (4 / 3)),
+        "network noise": 240
+        * lam**2
+        * nodes ** (2 / 3)
+        * constants.variance
+        / (gap * steps ** (4 / 3)),
     }
 
 
@@ -230,7 +272,9 @@ def gt_hsgd_parameters(
     )
     check_network(network)
     check_problem(problem)
-    found = parameters(smoothness_of(problem) if smoothness is None else smoothness, network.n, steps)
+    found = parameters(
+        smoothness_of(problem) if smoothness is None else smoothness, network.n, steps
+    )
     _warn_below(steps, network.n, network.lam, network.name, "these parameters come")
     return found
 
@@ -256,4 +300,7 @@ def check_step_size(alpha: float, smoothness: float, nodes: int, lam: float) -> 
         lam: lambda of the network.
     """
     most = largest_step_size(smoothness, nodes, lam)
-    require(0 < alpha < most, f"alpha = {alpha:g}: must be positive, and below {most:g} for Theorem 1 to hold")
+    require(
+        0 < alpha < most,
+        f"alpha = {alpha:g}: must be positive, and below {most:g} for Theorem 1 to hold",
+    )

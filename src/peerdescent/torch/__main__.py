@@ -17,17 +17,33 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 def main(arguments: list[str] | None = None) -> int:
     """Open the store and wait until somebody ends this program."""
     parser = argparse.ArgumentParser(prog="python -m peerdescent.torch", description=__doc__)
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on; by default only this machine's")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="the address to listen on; by default only this machine's",
+    )
     parser.add_argument("--port", type=int, default=29500, help="0 takes any that is free")
     options = parser.parse_args(arguments)
     try:
         listener = socket.create_server((options.host, options.port))
     except (OSError, OverflowError) as error:
-        print(f"error: cannot listen on {options.host}:{options.port} ({error}): give another port", file=sys.stderr)
+        print(
+            f"error: cannot listen on {options.host}:{options.port} ({error}): give another port",
+            file=sys.stderr,
+        )
         return 2
     port = listener.getsockname()[1]
-    store = TCPStore(options.host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
-    print(f"MASTER_ADDR={options.host} MASTER_PORT={store.port} TORCHELASTIC_USE_AGENT_STORE=True", flush=True)
+    store = TCPStore(
+        options.host,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+    )
+    print(
+        f"MASTER_ADDR={options.host} MASTER_PORT={store.port} TORCHELASTIC_USE_AGENT_STORE=True",
+        flush=True,
+    )
     try:
         threading.Event().wait()
     except KeyboardInterrupt:

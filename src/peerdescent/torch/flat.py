@@ -56,8 +56,14 @@ class Flat:
             refuse_wrapped(thing)
         self.trained = [p for p in model.parameters() if p.requires_grad]
         self.all = [*model.parameters(), *model.buffers()]
-        require(bool(self.trained), "the model has no trainable parameter: set requires_grad where it should learn")
-        dtypes, devices = dict.fromkeys(p.dtype for p in self.trained), dict.fromkeys(t.device for t in self.all)
+        require(
+            bool(self.trained),
+            "the model has no trainable parameter: set requires_grad where it should learn",
+        )
+        dtypes, devices = (
+            dict.fromkeys(p.dtype for p in self.trained),
+            dict.fromkeys(t.device for t in self.all),
+        )
         require(
             len(dtypes) == 1 and next(iter(dtypes)).is_floating_point,
             f"trainable parameters are of {listed(dtypes)}: all must be of one real floating type, since they are one "
@@ -82,7 +88,9 @@ class Flat:
         self.here = self.memory[begin : begin + each]
         self.piece = slice(begin, begin + each)
         self.pool = Pool(torch.empty(each, dtype=self.dtype, device=self.device))
-        self.whole = self.pool if site is None else Pool(torch.empty_like(self.memory, dtype=self.dtype))
+        self.whole = (
+            self.pool if site is None else Pool(torch.empty_like(self.memory, dtype=self.dtype))
+        )
         self.homes = self.views(self.memory, apart=True)
         self.known: dict[int, tuple[Tensor, list[Tensor]]] = {}
         self.moved = 0
@@ -107,7 +115,9 @@ class Flat:
             orders = {4: [torch.channels_last], 5: [torch.channels_last_3d]}.get(p.dim(), [])
             kept = any(p.is_contiguous(memory_format=order) for order in orders)
             found.append(
-                piece.as_strided(p.size(), p.stride(), piece.storage_offset()) if kept else piece.view(p.size())
+                piece.as_strided(p.size(), p.stride(), piece.storage_offset())
+                if kept
+                else piece.view(p.size())
             )
         return found
 
@@ -140,12 +150,17 @@ class Flat:
 
     def _check_by_name(self) -> None:
         named = dict(self.model.named_parameters())
-        now, then = {id(p) for p in named.values() if p.requires_grad}, {id(p) for p in self.trained}
+        now, then = (
+            {id(p) for p in named.values() if p.requires_grad},
+            {id(p) for p in self.trained},
+        )
         if now == then:
             return
         new = [name for name, p in named.items() if p.requires_grad and id(p) not in then]
         old = [name for name, p in self.named.items() if not p.requires_grad]
-        replaced = [name for name, p in self.named.items() if name in named and named[name] is not p]
+        replaced = [
+            name for name, p in self.named.items() if name in named and named[name] is not p
+        ]
         what, remedy = "some were removed", "set requires_grad as it was"
         if new:
             what = f"{new[0]} was not trained then, and is now"
@@ -192,7 +207,9 @@ class Flat:
         if now is not None and now.is_at(self.here):
             self.settle(now)
         self.here.copy_(x.tensor)
-        torch.autograd.graph.increment_version(self.trained)  # so PyTorch refuses a backward pass from before
+        torch.autograd.graph.increment_version(
+            self.trained
+        )  # so PyTorch refuses a backward pass from before
         self.shown = weakref.ref(x)
         if self.memory.dtype != self.dtype:
             self.master = x
@@ -233,7 +250,9 @@ class Flat:
     def surroundings(self) -> Surroundings:
         """A copy of the current random states and buffers."""
         gpu = torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
-        return Surroundings(torch.get_rng_state(), gpu, [b.detach().clone() for b in self.model.buffers()])
+        return Surroundings(
+            torch.get_rng_state(), gpu, [b.detach().clone() for b in self.model.buffers()]
+        )
 
     def restore(self, saved: Surroundings) -> None:
         """Restore random states and buffers."""
@@ -256,12 +275,17 @@ class Flat:
         with torch.enable_grad():
             loss = closure()
             now = [(p.grad, p.grad is not None and p.grad._version) for p in self.trained]
-            changed = any(a is not b or old != new for (a, old), (b, new) in zip(before, now, strict=True))
+            changed = any(
+                a is not b or old != new for (a, old), (b, new) in zip(before, now, strict=True)
+            )
             if not changed:  # it has not called `backward`
                 self.refuse_gradients()
             if not changed or not self.has_gradients:
                 what = type(loss).__name__
-                require(isinstance(loss, Tensor), f"the closure returned a {what}: return the loss, a tensor")
+                require(
+                    isinstance(loss, Tensor),
+                    f"the closure returned a {what}: return the loss, a tensor",
+                )
                 loss.backward()
         found = self.gradient()
         self.forget()
@@ -274,7 +298,9 @@ class Flat:
 
     def by_parameter(self, values: Sequence[float]) -> Vector:
         """A vector with one value for each parameter's entries."""
-        whole = self.whole.take().fill_(values[0])  # what no parameter has is multiplied and divided by it, too
+        whole = self.whole.take().fill_(
+            values[0]
+        )  # what no parameter has is multiplied and divided by it, too
         for view, value in zip(self.views_again(whole), values, strict=True):
             view.fill_(value)
         if self.site is None:

@@ -41,7 +41,11 @@ class Following:
             last = "those of the last step, since its own were others; start all anew to go on with a schedule"
             log.warning(
                 "step %d: rank %d leads in lr and all other numbers from now on: %s",
-                *(roster.position[0], self.rank, last if not self.in_step else own if self.changed else doubt),
+                *(
+                    roster.position[0],
+                    self.rank,
+                    last if not self.in_step else own if self.changed else doubt,
+                ),
             )
 
     def align(self, channel: Channel, groups: Groups, own: list[dict[str, Any]], when: str) -> None:
@@ -57,7 +61,10 @@ class Following:
             channel.exchange(dict.fromkeys(told, values), [], values, what, number=0)
         elif later:
             source = roster.ranks.index(roster.leader)
-            before, self.taken = self.taken, channel.exchange({}, [source], values, what, number=0)[source].tolist()
+            before, self.taken = (
+                self.taken,
+                channel.exchange({}, [source], values, what, number=0)[source].tolist(),
+            )
             self.changed = self.changed or before not in (None, self.taken)
             self.in_step = self.in_step and self.taken == values.tolist()
             groups.unpack(own, self.taken)

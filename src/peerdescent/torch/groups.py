@@ -33,7 +33,11 @@ class Current(NamedTuple):
     def at(self, t: int) -> Method:
         """The method in iteration t."""
         scheduled = self.method.schedules
-        return stepping(self.method.at(t), self.rate, self.sizes, self.shrinks) if scheduled else self.now
+        return (
+            stepping(self.method.at(t), self.rate, self.sizes, self.shrinks)
+            if scheduled
+            else self.now
+        )
 
 
 class Groups:
@@ -78,7 +82,9 @@ class Groups:
                     f"{name} = {group[name]} in one group and {first} in another: groups may differ in lr and "
                     "weight_decay only",
                 )
-        found: dict[str, Any] = {name: [float(group[name]) for group in groups] for name in self.lists}
+        found: dict[str, Any] = {
+            name: [float(group[name]) for group in groups] for name in self.lists
+        }
         for name in self.lists:
             for value in found[name]:
                 require(0 <= value < math.inf, f"{name} = {value}: must be finite and not negative")
@@ -99,7 +105,9 @@ class Groups:
             plain = {}
             for name, value in numbers.items():
                 several = isinstance(value, list) and len(set(value)) > 1
-                plain[name] = value if several else float(value[0] if isinstance(value, list) else value)
+                plain[name] = (
+                    value if several else float(value[0] if isinstance(value, list) else value)
+                )
             text = ", ".join(f"{name} = {value!r}" for name, value in plain.items())
             now = stepping(method, self.rate, sizes, shrinks)
             self.last = Current(numbers, text, method, self.rate, sizes, shrinks, now)

@@ -9,10 +9,30 @@ import torch.distributed as dist
 from peerdescent.engines.joining import connect
 
 HIDDEN = (
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"),
+    *(
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TORCHELASTIC_RUN_ID",
+    ),
     *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE"),
-    *("SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", "PMI_SIZE", "PMI_RANK", "MV2_COMM_WORLD_SIZE"),
-    *("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "JSM_NAMESPACE_RANK"),
+    *(
+        "SLURM_NTASKS",
+        "SLURM_PROCID",
+        "SLURM_LOCALID",
+        "PMI_SIZE",
+        "PMI_RANK",
+        "MV2_COMM_WORLD_SIZE",
+    ),
+    *(
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "JSM_NAMESPACE_RANK",
+    ),
 )
 """Variables by which libraries find out that there are several processes."""
 

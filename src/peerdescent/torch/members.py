@@ -72,10 +72,20 @@ class Members:
         facts: What must be the same in every process; who differs in them cannot join those that have begun.
     """
 
-    def __init__(self, store: Any, rank: int, world: int, patience: float, facts: Mapping[str, Any]) -> None:
+    def __init__(
+        self, store: Any, rank: int, world: int, patience: float, facts: Mapping[str, Any]
+    ) -> None:
         require(patience > 0, f"patience = {patience}: must be a positive number of seconds")
-        self.store, self.rank, self.world, self.patience = prefixed("members", store), rank, world, patience
-        self.facts = {name: fitted(str(value), FIELD).decode(errors="replace") for name, value in facts.items()}
+        self.store, self.rank, self.world, self.patience = (
+            prefixed("members", store),
+            rank,
+            world,
+            patience,
+        )
+        self.facts = {
+            name: fitted(str(value), FIELD).decode(errors="replace")
+            for name, value in facts.items()
+        }
         self.token = uuid.uuid4().hex
         self.roster = Roster(-1, tuple(range(world)), (0, 0), (), (0,) * world)
         self.knocked = False
@@ -97,7 +107,9 @@ class Members:
                 self.replaced = self._holder(store, self.rank) != self.token
                 generation = self.roster.generation
                 if self.roster.ranks[0] == self.rank and generation >= 0:
-                    self.knocked = any(store.check([f"knock/{rank}/{generation}"]) for rank in range(self.world))
+                    self.knocked = any(
+                        store.check([f"knock/{rank}/{generation}"]) for rank in range(self.world)
+                    )
         except RuntimeError:  # the store is gone: the next meeting says so
             return
 
@@ -140,7 +152,9 @@ class Members:
             self.store.set(f"holder/{self.rank}", self.token)
             self._heart.start()
             begun = self.store.check(["generation"])
-            return self._join() if begun else self._in(self._meet(0, range(self.world), (0, 0), False))
+            return (
+                self._join() if begun else self._in(self._meet(0, range(self.world), (0, 0), False))
+            )
 
     def meet(self, position: tuple[int, int]) -> Roster:
         """Meet those that are left, after a process was lost; `position` is how far this process is."""
@@ -159,7 +173,9 @@ class Members:
             yield
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
-            raise StoreLost(f"rank {self.rank}: the store where the processes meet is gone: {reason}") from error
+            raise StoreLost(
+                f"rank {self.rank}: the store where the processes meet is gone: {reason}"
+            ) from error
 
     def _join(self) -> Roster:
         """Ask to join until a meeting has let this process in."""
@@ -176,9 +192,13 @@ class Members:
                 return found
             late = time.monotonic() - began > max(seconds(), 3 * self.patience)
             if late:
-                raise PeerLost(f"rank {self.rank}: the others did not let it join within {seconds():g} s")
+                raise PeerLost(
+                    f"rank {self.rank}: the others did not let it join within {seconds():g} s"
+                )
 
-    def _meet(self, generation: int, before: Iterable[int], position: tuple[int, int], new: bool) -> Roster:
+    def _meet(
+        self, generation: int, before: Iterable[int], position: tuple[int, int], new: bool
+    ) -> Roster:
         """One meeting: who has arrived when all are there that live."""
         since = dict(zip(self.roster.ranks, self.roster.since, strict=True)).get(self.rank, 0)
         mine, key = {"position": position, "new": new, "since": since}, f"{generation}/roster"
@@ -188,18 +208,30 @@ class Members:
             holders = {rank: self._holder(self.store, rank) for rank in range(self.world)}
             self.replaced = holders[self.rank] != self.token
             self.check_place()
-            there = [rank for rank in holders if self.store.check([f"{generation}/arrived/{holders[rank]}"])]
+            there = [
+                rank
+                for rank in holders
+                if self.store.check([f"{generation}/arrived/{holders[rank]}"])
+            ]
             arrived = [rank for rank in there if rank in before or self._lives(holders[rank], seen)]
             # At the beginning all are waited for.
             away = [rank for rank in before if rank not in arrived]
             missing = [rank for rank in away if not generation or self._lives(holders[rank], seen)]
-            facts = [json.loads(self.store.get(f"{generation}/arrived/{holders[rank]}")) for rank in arrived]
+            facts = [
+                json.loads(self.store.get(f"{generation}/arrived/{holders[rank]}"))
+                for rank in arrived
+            ]
             positions = [tuple(fact["position"]) for fact in facts if not fact["new"]]
             # Those who ask to join wait for those who are in.
             if not missing and positions:
                 joined = [rank for rank, fact in zip(arrived, facts, strict=True) if fact["new"]]
                 times = [generation if fact["new"] else fact["since"] for fact in facts]
-                lists = {"ranks": arrived, "position": max(positions), "new": joined, "since": times}
+                lists = {
+                    "ranks": arrived,
+                    "position": max(positions),
+                    "new": joined,
+                    "since": times,
+                }
                 text = json.dumps({**lists, "tokens": [holders[rank] for rank in arrived]})
                 self.store.compare_set(key, "", text)
             elif not missing:
@@ -209,7 +241,9 @@ class Members:
                 )
             elif time.monotonic() - began > max(seconds(), 3 * self.patience):
                 waits = ", ".join(map(str, missing))
-                raise PeerLost(f"rank {self.rank}: waited for ranks {waits}, which live and do not come to the meeting")
+                raise PeerLost(
+                    f"rank {self.rank}: waited for ranks {waits}, which live and do not come to the meeting"
+                )
             time.sleep(LOOK)
         found = json.loads(self.store.get(key))
         self.store.set("generation", str(generation))
@@ -219,8 +253,20 @@ class Members:
             stayed = set(roster.ranks) - set(roster.new)
             gone, came = {*before} - stayed - {self.rank}, {*roster.new} - {self.rank}
             for rank in sorted(gone | came):
-                how = "left" if rank not in came else f"left, and rank {rank} came back" if rank in gone else "came"
-                log.warning("step %d: rank %d %s; %d go on", roster.position[0], rank, how, len(roster.ranks))
+                how = (
+                    "left"
+                    if rank not in came
+                    else f"left, and rank {rank} came back"
+                    if rank in gone
+                    else "came"
+                )
+                log.warning(
+                    "step %d: rank %d %s; %d go on",
+                    roster.position[0],
+                    rank,
+                    how,
+                    len(roster.ranks),
+                )
             self.roster, self.knocked = roster, False
         return roster
 

@@ -98,7 +98,11 @@ class Net(Eager):
             assert sample is not None
             self.model.restore(sample)
             loss, grad = self.model.evaluate(x, self.closure, self.adds)
-            value = loss if isinstance(loss, Tensor) else torch.tensor(loss if isinstance(loss, int | float) else 0.0)
+            value = (
+                loss
+                if isinstance(loss, Tensor)
+                else torch.tensor(loss if isinstance(loss, int | float) else 0.0)
+            )
             self.must_be_finite(value, "loss")
             if self.after is None or x is self.x:
                 self.loss, self.after = loss, self.model.surroundings()
@@ -107,7 +111,9 @@ class Net(Eager):
 
     def full_grad(self, x: Vector) -> Vector:
         """An error: a closure has one batch only. The optimizer refuses methods with exact gradients beforehand."""
-        raise ValueError("a closure knows one batch, not all data of a node: use a method without exact gradients")
+        raise ValueError(
+            "a closure knows one batch, not all data of a node: use a method without exact gradients"
+        )
 
     def _round(self, verb: str, number: int, x: Any) -> Any:
         known, result = self.begun.get((number, verb), (None, None))
@@ -160,7 +166,9 @@ class Net(Eager):
         self.must_be_finite(x, "vector to mix")
         kind = self.links.message
         if kind is not None and torch.finfo(kind).max < torch.finfo(x.dtype).max:
-            self.must_be_finite(x.to(kind), f"vector to mix, as {str(kind).removeprefix('torch.')},")
+            self.must_be_finite(
+                x.to(kind), f"vector to mix, as {str(kind).removeprefix('torch.')},"
+            )
 
     def must_be_finite(self, x: Tensor, what: str) -> None:
         """Stop all processes if x is not finite, before it is mixed."""
@@ -197,7 +205,13 @@ class Net(Eager):
         A try that has sent nothing else is as good as none: this process may make the next one alone.
         """
         self.tries, self.sent = self.tries + self.sent, False
-        self.calls, self.sampled, self.before, self.after, self.gradients = Calls(), False, None, None, []
+        self.calls, self.sampled, self.before, self.after, self.gradients = (
+            Calls(),
+            False,
+            None,
+            None,
+            [],
+        )
         self.version = self.model.version
 
     def leave(self, x: Vector, saved: Surroundings | None) -> None:

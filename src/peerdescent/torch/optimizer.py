@@ -90,7 +90,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     >>> dist.destroy_process_group()
     """
 
-    _step_supports_amp_scaling: ClassVar[bool] = True  # a GradScaler leaves it to `step` whether to skip it
+    _step_supports_amp_scaling: ClassVar[bool] = (
+        True  # a GradScaler leaves it to `step` whether to skip it
+    )
 
     def __init__(
         self,
@@ -168,12 +170,18 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         whole = {"params": self.flat.trained}
         super().__init__(groups if params is not None else [whole], {**defaults, **self._about})
         places = {id(p): k for k, group in enumerate(self.param_groups) for p in group["params"]}
-        left = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in places]
+        left = [
+            name for name, p in model.named_parameters() if p.requires_grad and id(p) not in places
+        ]
         require(
-            not left, f"{left[0] if left else ''} is trained and in no group of params: put it into one, or freeze it"
+            not left,
+            f"{left[0] if left else ''} is trained and in no group of params: put it into one, or freeze it",
         )
         known = {id(p) for p in self.flat.trained}
-        require(len(places) == len(known), "params has a parameter that the model does not train: leave it out")
+        require(
+            len(places) == len(known),
+            "params has a parameter that the model does not train: leave it out",
+        )
         self.groups.places = [places[id(p)] for p in self.flat.trained]
         facts["groups of parameters"] = digest(np.array(self.groups.places))
         # All is ready that takes time: who comes later is not waited for.
@@ -266,8 +274,13 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             )
             self.loaded = ""
             return self._step(closure)
-        loss = None if closure is None else self.flat.evaluate(self.flat.read(), closure, adds=True)[0]
-        self.state[self.flat.trained[0]] = {**self.state.get(self.flat.trained[0], {}), "step": self.steps + 1}
+        loss = (
+            None if closure is None else self.flat.evaluate(self.flat.read(), closure, adds=True)[0]
+        )
+        self.state[self.flat.trained[0]] = {
+            **self.state.get(self.flat.trained[0], {}),
+            "step": self.steps + 1,
+        }
         self.peers.calls, self.gradients = 0, None
         return loss
 
@@ -283,7 +296,10 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         net.closure = closure if closure is None or self.watched else watching(self.flat, closure)
         net.adds = self.one_point
         net.scale = float(getattr(self, "grad_scale", None) or 1.0)
-        require(not self.overlap or net.scale == 1, "a GradScaler divides gradients that were sent: overlap=False")
+        require(
+            not self.overlap or net.scale == 1,
+            "a GradScaler divides gradients that were sent: overlap=False",
+        )
         net.seen = self.gradients or (Gradients(self.flat) if self.overlap else None)
         with torch.no_grad():
             try:
@@ -295,7 +311,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 if computed:
                     net.must_be_finite(state.x.tensor, "parameters")
                 if self.overlap:  # what neighbours have sent was not looked at before
-                    for vector in (leaves[k] for k in (0, *self.distinct) if isinstance(leaves[k], Vector)):
+                    for vector in (
+                        leaves[k] for k in (0, *self.distinct) if isinstance(leaves[k], Vector)
+                    ):
                         net.must_be_finite(vector.tensor, "vector that was mixed")
             except BaseException:
                 net.leave(net.x, net.before)
@@ -394,7 +412,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             with torch.no_grad():
                 net = Net(self.flat, self.peers.links, turn, t)
                 net.overlap, net.text = self.overlap, current.text
-                if not self.one_point:  # the parameters are set to others before all of x has been sent
+                if (
+                    not self.one_point
+                ):  # the parameters are set to others before all of x has been sent
                     self.flat.settle(net.x)
                 if self.begins == "all":
                     net.begin(self.ahead[False], {0: net.x})
@@ -441,7 +461,10 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         came = {"came": self.came} if self.came else {}
         states = {
             key: {
-                **{name: value.clone() if isinstance(value, Tensor) else value for name, value in own.items()},
+                **{
+                    name: value.clone() if isinstance(value, Tensor) else value
+                    for name, value in own.items()
+                },
                 "parameters": self._checksum(),
                 **came,
             }
@@ -455,7 +478,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         The next step refuses, in all processes, a state of other parameters than the model has.
         """
         group, held = state_dict["param_groups"][0], state_dict["state"].get(0, {})
-        check_state(group, held, self._about, self._place, self.flat.pool.size, map(str, self.distinct))
+        check_state(
+            group, held, self._about, self._place, self.flat.pool.size, map(str, self.distinct)
+        )
         check_time(held, self.came, self.peers.position[0])
         self.groups.check_keys(group)
         require(
@@ -508,11 +533,16 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                     batches = iter(loader)
                     again = next(batches, None)
                     if again is None:
-                        raise ValueError("the loader is empty, or cannot begin anew: give one that can") from None
+                        raise ValueError(
+                            "the loader is empty, or cannot begin anew: give one that can"
+                        ) from None
                     batch = again
             short = end == "shortest"
             own = ended if short else not ended
-            if bool(self._with_all(partial(self._any, own, "end of data"), partial(bool, own))) is short:
+            if (
+                bool(self._with_all(partial(self._any, own, "end of data"), partial(bool, own)))
+                is short
+            ):
                 return
             yield batch
 

@@ -26,14 +26,20 @@ MESSAGES = (None, torch.bfloat16, torch.float16, torch.float32)
 """Types in which vectors may be sent; None is their own."""
 
 
-def check_arguments(model: Any, method: Any, network: Any, start: str, on_loss: str, message: Any) -> str:
+def check_arguments(
+    model: Any, method: Any, network: Any, start: str, on_loss: str, message: Any
+) -> str:
     """Refuse arguments that are not of their kind; returns the name of the method's step size."""
     kinds = (("model", model, nn.Module), ("method", method, Method), ("network", network, Network))
     for name, value, kind in kinds:
-        require(isinstance(value, kind), f"{name} is a {type(value).__name__}: give a {kind.__name__}")
+        require(
+            isinstance(value, kind), f"{name} is a {type(value).__name__}: give a {kind.__name__}"
+        )
     require(start in STARTS, f"start = {start!r}: must be {' or '.join(map(repr, STARTS))}")
     require(on_loss in LOSSES, f"on_loss = {on_loss!r}: must be {' or '.join(map(repr, LOSSES))}")
-    require(message in MESSAGES, f"message = {message}: must be one of {', '.join(map(str, MESSAGES))}")
+    require(
+        message in MESSAGES, f"message = {message}: must be one of {', '.join(map(str, MESSAGES))}"
+    )
     rate: str | None = method.step_size
     require(
         rate is not None,
@@ -48,7 +54,9 @@ def check_arguments(model: Any, method: Any, network: Any, start: str, on_loss: 
     return rate
 
 
-def check_use(method: Method, does: Outline, network: Network, in_sites: bool, overlap: bool, message: Any) -> None:
+def check_use(
+    method: Method, does: Outline, network: Network, in_sites: bool, overlap: bool, message: Any
+) -> None:
     """Refuse a method that cannot be used like that; `does` is what it does, and `in_sites` if sites have several."""
     require(
         not does.takes_exact,
@@ -66,7 +74,8 @@ def check_use(method: Method, does: Outline, network: Network, in_sites: bool, o
         f"{method.name} compresses whole vectors, and each process of a site has a piece: use one process a site",
     )
     require(
-        not overlap or (not in_sites and message is None and does.takes_one_point and network.rounds == 1),
+        not overlap
+        or (not in_sites and message is None and does.takes_one_point and network.rounds == 1),
         "overlap=True is for methods that take one gradient a step, one round for each of theirs, one process a "
         "site, and messages of the parameters' own type: leave it out",
     )

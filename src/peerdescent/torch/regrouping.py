@@ -53,7 +53,13 @@ class Peers:
         flat: Flat,
         facts: Mapping[str, Any],
     ) -> None:
-        self.network, self.method, self.message, self.flat, self.facts = network, method, message, flat, facts
+        self.network, self.method, self.message, self.flat, self.facts = (
+            network,
+            method,
+            message,
+            flat,
+            facts,
+        )
         self.calls, self.earlier = 0, 0
         """Calls to all others since the last step, and bytes that were sent over links which are no more."""
         self.members: Members | None = None
@@ -68,7 +74,9 @@ class Peers:
             tensors = {f"parameter or buffer {k}": text for k, text in enumerate(words(flat))}
             self.members = _members(network, patience, {**facts, **tensors})
             circle = self.members.connected()
-            self._link(Channel(f"optimizer, generation {self.members.roster.generation}", circle, patience))
+            self._link(
+                Channel(f"optimizer, generation {self.members.roster.generation}", circle, patience)
+            )
 
     @property
     def rank(self) -> int:
@@ -121,10 +129,16 @@ class Peers:
                 members.meet((steps, self.calls))
             roster = members.roster
             slow = lost is not None and roster.ranks == before and not roster.new
-            limit = self.channel.limit.total_seconds() * (2 if slow else 1)  # a step may take longer than the patience
+            limit = self.channel.limit.total_seconds() * (
+                2 if slow else 1
+            )  # a step may take longer than the patience
             try:
                 if lost is not None:
-                    self._link(Channel(f"optimizer, generation {roster.generation}", members.circle(), limit))
+                    self._link(
+                        Channel(
+                            f"optimizer, generation {roster.generation}", members.circle(), limit
+                        )
+                    )
                 self._meet([roster.ranks.index(rank) for rank in roster.new])
                 break
             except Final:
@@ -135,9 +149,16 @@ class Peers:
         came, members.is_new = members.is_new, False
         if came:
             self.calls = 0
-            log.warning("step %d: rank %d has joined %d others", roster.position[0], self.rank, len(roster.ranks) - 1)
+            log.warning(
+                "step %d: rank %d has joined %d others",
+                roster.position[0],
+                self.rank,
+                len(roster.ranks) - 1,
+            )
         elif steps < roster.position[0]:
-            log.warning("rank %d leaves out steps %d to %d", self.rank, steps, roster.position[0] - 1)
+            log.warning(
+                "rank %d leaves out steps %d to %d", self.rank, steps, roster.position[0] - 1
+            )
         self._follow(roster, came)
         return came
 
@@ -150,11 +171,17 @@ class Peers:
         else:
             self.following.regroup(roster)
         if came and roster.later:
-            log.warning("rank %d takes lr and all other numbers from rank %d, in every step", self.rank, roster.leader)
+            log.warning(
+                "rank %d takes lr and all other numbers from rank %d, in every step",
+                self.rank,
+                roster.leader,
+            )
 
     def _link(self, channel: Channel) -> None:
         """Use other connections to the processes that are there."""
-        nodes = self.network if self.members is None else self.network.among(self.members.roster.ranks)
+        nodes = (
+            self.network if self.members is None else self.network.among(self.members.roster.ranks)
+        )
         if nodes is not self.network:
             check_network(self.method, nodes)
         self.channel, self.links = channel, Links(nodes, channel, message=self.message)
@@ -178,7 +205,9 @@ class Peers:
         found = act() if not behind else None if otherwise is None else otherwise()
         self.calls += 1
         if behind and otherwise is None:
-            raise Final(f"rank {self.rank}: the others have made this call without it: go on without its result")
+            raise Final(
+                f"rank {self.rank}: the others have made this call without it: go on without its result"
+            )
         return found
 
     def align(self, groups: Groups, own: list[dict[str, Any]], when: str, step: int) -> None:
@@ -199,7 +228,11 @@ class Peers:
 def _members(network: Network, patience: float, facts: Mapping[str, Any]) -> Members:
     """The processes that meet at the store which `torchrun` describes, or that of the program's own group."""
     if dist.is_initialized():
-        store, rank, world = dist.distributed_c10d._get_default_store(), dist.get_rank(), dist.get_world_size()
+        store, rank, world = (
+            dist.distributed_c10d._get_default_store(),
+            dist.get_rank(),
+            dist.get_world_size(),
+        )
     else:
         rank, world = described()
         store = place()

@@ -31,8 +31,13 @@ def same_model(channel: Channel, flat: Flat) -> None:
     if len(set(kinds)) == 1:
         return
     longest = max(length for _, length in told)
-    padded = torch.frombuffer(bytearray(told_as.ljust(longest)), dtype=torch.uint8).to(channel.device)
-    texts = [bytes(row.tolist()).decode().rstrip().split("\n") for row in channel.everyone(padded, "words for models")]
+    padded = torch.frombuffer(bytearray(told_as.ljust(longest)), dtype=torch.uint8).to(
+        channel.device
+    )
+    texts = [
+        bytes(row.tolist()).decode().rstrip().split("\n")
+        for row in channel.everyone(padded, "words for models")
+    ]
     usual = Counter(kinds).most_common(1)[0][0]
     other = next(rank for rank, kind in enumerate(kinds) if kind != usual)
     alike = [rank for rank, kind in enumerate(kinds) if kind == usual]
@@ -98,7 +103,9 @@ def consensus(flat: Flat, mean: Callable[[Tensor], Tensor]) -> dict[str, Any]:
         if name not in shared
     }
     for dtype in dict.fromkeys(value.dtype for value in shared.values()):
-        own = {id(value): value.detach() for value in shared.values() if value.dtype == dtype}  # tied ones once
+        own = {
+            id(value): value.detach() for value in shared.values() if value.dtype == dtype
+        }  # tied ones once
         pieces = mean(_joined([*own.values()])).split([value.numel() for value in own.values()])
         means = dict(zip(own, pieces, strict=True))
         for name, value in shared.items():
@@ -118,5 +125,7 @@ def _joined(tensors: list[Tensor]) -> Tensor:
 
 
 def _set(tensors: list[Tensor], values: Tensor) -> None:
-    for tensor, piece in zip(tensors, values.split([tensor.numel() for tensor in tensors]), strict=True):
+    for tensor, piece in zip(
+        tensors, values.split([tensor.numel() for tensor in tensors]), strict=True
+    ):
         tensor.copy_(piece.view(tensor.shape))

@@ -39,7 +39,9 @@ class Probe(Eager):
     def __init__(self, seed: int, t: int, leaves: dict[int, Any]) -> None:
         super().__init__(seed, t)
         self.pool = Pool(torch.empty(1, dtype=torch.float64))
-        self.leaves = {k: self._one() if isinstance(leaf, Vector) else leaf for k, leaf in leaves.items()}
+        self.leaves = {
+            k: self._one() if isinstance(leaf, Vector) else leaf for k, leaf in leaves.items()
+        }
         self.gradient: Vector | None = None
 
     def _one(self) -> Vector:
@@ -51,7 +53,9 @@ class Probe(Eager):
             step(self.leaves, self)
         except Found as found:
             return found.pattern
-        except Exception:  # a method of a user may do anything; what is wrong with it, the step itself says
+        except (
+            Exception
+        ):  # a method of a user may do anything; what is wrong with it, the step itself says
             return None
         return None
 
@@ -70,7 +74,9 @@ class Probe(Eager):
         known[id(self.gradient)] = None
         terms = [(factor, known.get(id(each), -1)) for factor, each in x.terms]
         places = [place for _, place in terms]
-        raise Found(Pattern(number, verb, tuple(terms)) if None in places and -1 not in places else None)
+        raise Found(
+            Pattern(number, verb, tuple(terms)) if None in places and -1 not in places else None
+        )
 
     def compress(self, x: Vector, operator: Any) -> NoReturn:
         """What is compressed is sent as a whole."""
@@ -124,23 +130,34 @@ class Gradients:
 class Stream:
     """One such round, on its way."""
 
-    def __init__(self, gradients: Gradients, turn: Any, pattern: Pattern, leaves: dict[int, Vector]) -> None:
+    def __init__(
+        self, gradients: Gradients, turn: Any, pattern: Pattern, leaves: dict[int, Vector]
+    ) -> None:
         model = gradients.model
         self.gradients, self.pattern, self.leaves = gradients, pattern, leaves
         self.x = model.pool.own(model.pool.take())
         self.exchange, self.result = turn.begin(pattern.number, pattern.verb, self.x)
         ends = [sum(model.sizes[:k]) for k in range(len(model.sizes) + 1)]
         self.needs = [
-            {k for k in range(len(model.sizes)) if ends[k] < piece.stop and piece.start < ends[k + 1]}
+            {
+                k
+                for k in range(len(model.sizes))
+                if ends[k] < piece.stop and piece.start < ends[k + 1]
+            }
             for piece in self.exchange.places
         ]
         """For each piece the parameters that are in it."""
 
     def send(self) -> None:
         """Send what can be sent of the gradients that are known."""
-        while self.exchange.unsent and self.needs[-len(self.exchange.unsent)] <= self.gradients.seen.keys():
+        while (
+            self.exchange.unsent
+            and self.needs[-len(self.exchange.unsent)] <= self.gradients.seen.keys()
+        ):
             place = self.exchange.unsent[0]
-            terms = [(factor, self._leaf(number).tensor[place]) for factor, number in self.pattern.terms]
+            terms = [
+                (factor, self._leaf(number).tensor[place]) for factor, number in self.pattern.terms
+            ]
             combine(self.x.tensor[place], terms)
             self.exchange.send()
 

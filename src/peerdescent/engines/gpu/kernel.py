@@ -54,7 +54,12 @@ Between launches, progress is reported, the state can be stored, and an interrup
 
 def supports(method: Method, problem: Problem, network: Network, dtype: Any) -> bool:
     """Whether the kernel can run the method: a linear model of moderate size, and gradients at vectors of the state."""
-    fits = problem.nodes <= MOST_NODES and problem.dimension <= MOST_COLUMNS and network.is_plain and network.is_static
+    fits = (
+        problem.nodes <= MOST_NODES
+        and problem.dimension <= MOST_COLUMNS
+        and network.is_plain
+        and network.is_static
+    )
     model = model_of(problem)
     known = model is not None and isinstance(model.loss, Logistic) and not model.intercept
     dense = known and not isinstance(problem.data.rows, Nonzeros)
@@ -66,7 +71,10 @@ def supports(method: Method, problem: Problem, network: Network, dtype: Any) -> 
         does = outline(method.replace(**open_sizes))
     except ValueError:
         return False
-    known = all(g.leaf is not None and (g.sample is None or g.sample.batch is INTEGER) for g in does.gradients)
+    known = all(
+        g.leaf is not None and (g.sample is None or g.sample.batch is INTEGER)
+        for g in does.gradients
+    )
     return known and not (does.has_numbers or does.has_arrays or does.verbs)
 
 
@@ -88,7 +96,14 @@ class Shape(NamedTuple):
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=7)
 def _launch(
-    shape: Shape, start: bool, ints: Any, floats: Any, rows: Any, weights: Any, held: Any, leaves: list[jax.Array]
+    shape: Shape,
+    start: bool,
+    ints: Any,
+    floats: Any,
+    rows: Any,
+    weights: Any,
+    held: Any,
+    leaves: list[jax.Array],
 ) -> list[jax.Array]:
     """Run each configuration from its step to its next mark, or iteration 0; `leaves` are (c, nodes, columns)."""
     count, tall, width = leaves[0].shape
@@ -111,7 +126,11 @@ def _launch(
         )  # fmt: skip
         act = method.init if start else method.step
         # In iteration 0 there is one vector, x_0, in the place of x.
-        given = Leaf(0) if start else jax.tree.unflatten(shape.structure, [Leaf(k) for k in shape.aliases])
+        given = (
+            Leaf(0)
+            if start
+            else jax.tree.unflatten(shape.structure, [Leaf(k) for k in shape.aliases])
+        )
         asked = recorded(act, given)[0].events
 
         def after(tiles: list[jax.Array], net: Any) -> list[jax.Array]:
@@ -139,7 +158,9 @@ def _launch(
         if world.blocks > 1:
             lax.fori_loop(first, last, in_memory, None)
         else:
-            for ref, tile in zip(outs, lax.fori_loop(first, last, in_registers, [o[0] for o in outs]), strict=True):
+            for ref, tile in zip(
+                outs, lax.fori_loop(first, last, in_registers, [o[0] for o in outs]), strict=True
+            ):
                 ref[0] = tile
 
     def whole(a: Any) -> pl.BlockSpec:
@@ -176,37 +197,51 @@ INTEGER, REAL = object(), object()
 
 def _open(method: Method) -> dict[str, Any]:
     """Placeholders for the hyperparameters that are data in the kernel."""
-    return {name: value for name, value in method.parameters.items() if value is INTEGER or value is REAL}
+    return {
+        name: value
+        for name, value in method.parameters.items()
+        if value is INTEGER or value is REAL
+    }
 
 
 def _names(pattern: Method) -> tuple[list[str], list[str]]:
     """The names of those that are whole numbers, and of the others, in the order of the kernel's arguments."""
     kinds = _open(pattern)
-    whole, real = (sorted(name for name, v in kinds.items() if v is kind) for kind in (INTEGER, REAL))
+    whole, real = (
+        sorted(name for name, v in kinds.items() if v is kind) for kind in (INTEGER, REAL)
+    )
     return whole, real
 
 
 def _pattern(method: Method) -> Method:
     """The method without its numbers and sizes. Methods with equal patterns share one kernel."""
     kinds = {name: INTEGER if method.declared[name].is_whole else REAL for name in method.numbers}
-    return method.replace(**kinds, **{name: INTEGER for name, value in method.sizes.items() if value is not None})
+    return method.replace(
+        **kinds, **{name: INTEGER for name, value in method.sizes.items() if value is not None}
+    )
 
 
 class Kernel(Fleet):
     """A fleet whose members run independently: each has its own sizes, steps and seed."""
 
-    def __init__(self, members: list[Member], problem: Problem, network: Network, x0: np.ndarray, dtype: Any) -> None:
+    def __init__(
+        self, members: list[Member], problem: Problem, network: Network, x0: np.ndarray, dtype: Any
+    ) -> None:
         super().__init__(members, problem, network, x0, dtype)
         n, m, p = problem.data.rows.shape
         tall, width = max(16, _power(n)), max(16, _power(p))
-        rows = jnp.zeros((n, m, width), dtype).at[:, :, :p].set(self.data.rows).reshape(n * m, width)
+        rows = (
+            jnp.zeros((n, m, width), dtype).at[:, :, :p].set(self.data.rows).reshape(n * m, width)
+        )
         weights = jnp.zeros((tall, tall), dtype).at[:n, :n].set(jnp.asarray(network.W, dtype))
         size = jnp.ones(tall, jnp.int32).at[:n].set(self.data.size)
         strength = jnp.zeros(tall, dtype).at[:n].set(self.data.numbers.strength)
         self.common = rows, weights, (size, strength)
         # The named methods need at most five vectors of state and three of gradients.
         memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 1 << 33)
-        self.capacity = int(np.clip(memory // 2 // (8 * tall * width * np.dtype(dtype).itemsize), 1, AT_ONCE))
+        self.capacity = int(
+            np.clip(memory // 2 // (8 * tall * width * np.dtype(dtype).itemsize), 1, AT_ONCE)
+        )
         self.start = jnp.zeros((tall, width), dtype).at[:n, :p].set(self.x0)
         self.plain: set[int] = set()
         """The numbers of the members that the plain program runs."""
@@ -220,7 +255,10 @@ class Kernel(Fleet):
         alike: dict[Method, list[int]] = {}
         plain: list[int] = []
         for numbers in by_pattern.values():
-            method, steps = self.members[numbers[0]].method, [self.members[k].marks[-1] for k in numbers]
+            method, steps = (
+                self.members[numbers[0]].method,
+                [self.members[k].marks[-1] for k in numbers],
+            )
             does = outline(method)
             batch = max((batch for _, batch in does.requests), default=1)
             periods = [_period(self.members[k].method) for k in numbers] if does.periods else []
@@ -228,11 +266,18 @@ class Kernel(Fleet):
                 plain += numbers
             else:
                 alike.setdefault(_pattern(method), []).extend(numbers)
-        found = [piece for piece in super().pieces(workers) if piece[0, 0] in set(plain)] if plain else []
+        found = (
+            [piece for piece in super().pieces(workers) if piece[0, 0] in set(plain)]
+            if plain
+            else []
+        )
         self.plain = {int(k) for piece in found for k in piece.ravel()}
         for numbers in alike.values():
             numbers.sort(key=lambda k: -self.members[k].marks[-1])
-            found += [np.array([numbers[k : k + self.capacity]]) for k in range(0, len(numbers), self.capacity)]
+            found += [
+                np.array([numbers[k : k + self.capacity]])
+                for k in range(0, len(numbers), self.capacity)
+            ]
         return found
 
     def follow(
@@ -263,14 +308,24 @@ class Kernel(Fleet):
         keys = [_first_words(seeds, call) for call in shape.calls]
         ints = [[member.method.parameters[name] for member in members] for name in names[0]]
         floats = [[member.method.parameters[name] for member in members] for name in names[1]]
-        fixed = np.stack([np.asarray(k).view(np.int32) for k in keys] + [np.array(v, np.int32) for v in ints], axis=1)
+        fixed = np.stack(
+            [np.asarray(k).view(np.int32) for k in keys] + [np.array(v, np.int32) for v in ints],
+            axis=1,
+        )
         reals = jnp.asarray(np.array(floats or [[0.0] * len(members)]).T, self.dtype)
         marks = np.maximum([member.marks for member in members], 1)
 
-        def launch(start: bool, since: np.ndarray, until: np.ndarray, leaves: list[jax.Array]) -> list[jax.Array]:
+        def launch(
+            start: bool, since: np.ndarray, until: np.ndarray, leaves: list[jax.Array]
+        ) -> list[jax.Array]:
             clock = np.stack([since, until], axis=1).astype(np.int32)
             return _launch(
-                shape, start, jnp.asarray(np.concatenate([clock, fixed], axis=1)), reals, *self.common, leaves
+                shape,
+                start,
+                jnp.asarray(np.concatenate([clock, fixed], axis=1)),
+                reals,
+                *self.common,
+                leaves,
             )
 
         def reached(part: int) -> np.ndarray:
@@ -285,7 +340,10 @@ class Kernel(Fleet):
             leaves = launch(True, 0 * real, real.astype(int), leaves)
         else:
             part = since[0]
-            leaves = [_placed(leaf, jnp.asarray(known)) for leaf, known in zip(leaves, since[1], strict=True)]
+            leaves = [
+                _placed(leaf, jnp.asarray(known))
+                for leaf, known in zip(leaves, since[1], strict=True)
+            ]
         steps, width = np.where(real, reached(part), 0), PARTS // 8
         nothing = np.zeros(0, dtype=np.int64)
         while part < PARTS * marks.shape[1]:
@@ -305,7 +363,11 @@ class Kernel(Fleet):
                 yield Seen(nothing, nothing, nothing, part, state)
             else:
                 yield Seen(
-                    piece[0], np.full(len(piece[0]), mark), np.asarray(_means(leaves[0], n, p))[real], part, state
+                    piece[0],
+                    np.full(len(piece[0]), mark),
+                    np.asarray(_means(leaves[0], n, p))[real],
+                    part,
+                    state,
                 )
 
     def kind(self, piece: np.ndarray) -> str:
@@ -322,7 +384,9 @@ def _placed(leaf: jax.Array, known: jax.Array) -> jax.Array:
 
 def _period(method: Method) -> int:
     """The smallest whole number that a method with restarts takes as data: its period."""
-    return min(int(value) for name, value in method.numbers.items() if method.declared[name].is_whole)
+    return min(
+        int(value) for name, value in method.numbers.items() if method.declared[name].is_whole
+    )
 
 
 @partial(jax.jit, static_argnums=(1, 2))

@@ -44,7 +44,9 @@ class Costs(NamedTuple):
 USUAL, RESTARTS = Costs(350, 30.0, 10.0), Costs(150, 75.0, 15.0)
 
 
-def plain_is_faster(columns: int, batch: int, steps: Sequence[int], periods: Sequence[int] = ()) -> bool:
+def plain_is_faster(
+    columns: int, batch: int, steps: Sequence[int], periods: Sequence[int] = ()
+) -> bool:
     """Whether the plain program runs configurations of one combination of sizes faster, compilation included.
 
     In the kernel each configuration takes its own time, while in the plain program all of them run as long as the
@@ -64,7 +66,9 @@ def plain_is_faster(columns: int, batch: int, steps: Sequence[int], periods: Seq
     """
     known = SPEEDS[min((width for width in SPEEDS if columns <= width), default=max(SPEEDS))]
     at = np.log(batch), np.log(known.batches)
-    kernel, plain = (np.exp(np.interp(*at, np.log(speeds))) for speeds in (known.kernel, known.plain))
+    kernel, plain = (
+        np.exp(np.interp(*at, np.log(speeds))) for speeds in (known.kernel, known.plain)
+    )
     more = RESTARTS if periods else USUAL
     ordinary = [t * (1 - 1 / q) for t, q in zip(steps, periods, strict=True)] if periods else steps
     by_kernel = kernel * max(sum(ordinary), more.fills * max(ordinary))

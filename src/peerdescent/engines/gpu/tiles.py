@@ -86,26 +86,41 @@ def fetch(world: World, t: jax.Array, asked: list[Any]) -> None:
         else:
             one = together[0].sample.batch == 1
             pl.when(one)(partial(_into_memory, world, t, together, 1))
-            pl.when(jnp.logical_not(one))(partial(_into_memory, world, t, together, TOGETHER_IN_MEMORY))
+            pl.when(jnp.logical_not(one))(
+                partial(_into_memory, world, t, together, TOGETHER_IN_MEMORY)
+            )
 
 
-def fetched(world: World, t: jax.Array, asked: list[Any], state: list[jax.Array]) -> dict[int, jax.Array]:
+def fetched(
+    world: World, t: jax.Array, asked: list[Any], state: list[jax.Array]
+) -> dict[int, jax.Array]:
     """The gradients of an iteration by slot, for vectors of one tile: state and gradients are in registers."""
     found: dict[int, jax.Array] = {}
     for together in _groups(asked):
         if isinstance(together, Either):
             sides = [together.then, together.otherwise]
-            slots = sorted({event.slot for side in sides for event in flat(side) if isinstance(event, Gradient)})
+            slots = sorted(
+                {
+                    event.slot
+                    for side in sides
+                    for event in flat(side)
+                    if isinstance(event, Gradient)
+                }
+            )
 
             def one_side(side: list[Any], slots: list[int] = slots) -> list[jax.Array]:
                 own = fetched(world, t, side, state)
                 return [own.get(slot, jnp.zeros_like(state[0])) for slot in slots]
 
-            values = lax.cond(together.when.due(jnp, None, t), *(partial(one_side, side) for side in sides))
+            values = lax.cond(
+                together.when.due(jnp, None, t), *(partial(one_side, side) for side in sides)
+            )
         else:
             slots = [asked.slot for asked in together]
             points = [state[int(asked.leaf or 0)] for asked in together]
-            one, some = (partial(_in_registers, world, t, together, points, u) for u in (1, TOGETHER))
+            one, some = (
+                partial(_in_registers, world, t, together, points, u) for u in (1, TOGETHER)
+            )
             sample = together[0].sample
             values = some() if sample is None else lax.cond(sample.batch == 1, one, some)
         found |= dict(zip(slots, values, strict=True))
@@ -151,7 +166,9 @@ def _drawn(world: World, t: jax.Array, sample: Any) -> Rows:
             return start + jnp.minimum(j, size - 1)
         first = world.keys[sample.call] + node.astype(jnp.uint32)
         second = jnp.full((world.tall,), t.astype(jnp.uint32))
-        return start + scaled(words(first, second, jnp.full((world.tall,), j.astype(jnp.uint32))), size)
+        return start + scaled(
+            words(first, second, jnp.full((world.tall,), j.astype(jnp.uint32))), size
+        )
 
     def slope(j: jax.Array, margin: jax.Array) -> jax.Array:
         return jnp.where(j < own, world.model.loss.slope(margin) * share, 0.0)
@@ -173,7 +190,9 @@ def _in_registers(
             sums = [g + s[:, None] * row for g, s in zip(sums, slopes, strict=True)]
         return sums
 
-    return list(lax.fori_loop(0, (drawn.count + some - 1) // some, add, [jnp.zeros_like(x) for x in points]))
+    return list(
+        lax.fori_loop(0, (drawn.count + some - 1) // some, add, [jnp.zeros_like(x) for x in points])
+    )
 
 
 def _into_memory(world: World, t: jax.Array, together: list[Gradient], some: int) -> None:
@@ -215,7 +234,9 @@ def _into_memory(world: World, t: jax.Array, together: list[Gradient], some: int
 class Net:
     """The verbs of the kernel in iteration t, on a tile (nodes, columns). Gradients are already computed, by slot."""
 
-    def __init__(self, world: World, block: Any, t: jax.Array, found: dict[int, jax.Array] | None = None) -> None:
+    def __init__(
+        self, world: World, block: Any, t: jax.Array, found: dict[int, jax.Array] | None = None
+    ) -> None:
         self.world, self.block, self.t, self.found, self.slot = world, block, t, found, 0
 
     def sample(self, batch: Any) -> None:
@@ -225,7 +246,11 @@ class Net:
         """The gradient of the data term, computed before, plus that of the regulariser."""
         world, slot = self.world, self.slot
         self.slot += 1
-        found = self.found[slot] if self.found else world.scratch[0, slot, :, columns(world, self.block)]
+        found = (
+            self.found[slot]
+            if self.found
+            else world.scratch[0, slot, :, columns(world, self.block)]
+        )
         if world.model.regulariser is None:
             return found
         return found + world.strength[:, None] * world.model.regulariser(x)[1]
