@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import minimize
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -44,9 +41,6 @@ LEAST = 1000
 
 RECORDS = 20
 """Records of `trace_`."""
-
-MISSED = 0.1
-"""The share of what the loss can fall below that of constant predictions which a fit may miss without a warning."""
 
 WIDE = 32
 """Up to this many features, their number is rounded up to a power of two, so that fits share compiled programs."""
@@ -117,59 +111,12 @@ class Decentralized(BaseEstimator):  # type: ignore[misc]
         )
         self.method_, self.n_iter_, self.trace_ = str(method), trace.steps, trace
         x = trace.x_mean.astype(float)
-        # Without an intercept, the constant 0 would be compared with, which is easily better than far targets.
-        free = (
-            problem
-            if self.fit_intercept
-            else build(partition, self.strength, self.regulariser, True)
-        )
-        self._check_converged(problem, x, data.features, free)
         model = x if problem.unflatten is None else problem.unflatten(x)
         weights, intercept = (
             model if isinstance(model, Affine) else (model, np.zeros(model.shape[1:]))
         )
         weights = (weights[: X.shape[1]].T / spread).T
         return weights, intercept - mean @ weights
-
-    def _check_converged(self, problem: Problem, x: np.ndarray, rows: Any, free: Problem) -> None:
-        """Warn if some steps of L-BFGS find far better parameters, by what can be gained over constant predictions.
-
-        Those are of a problem that has an intercept.
-        """
-        norm = sparse.linalg.norm if sparse.issparse(rows) else np.linalg.norm
-        curved = np.sqrt(
-            norm(rows, axis=0) ** 2 / rows.shape[0] + self.strength
-        )  # the loss and the l2 term
-        sizes = np.append(curved, [1.0] * bool(self.fit_intercept))
-        units = np.repeat(1 / np.where(sizes, sizes, 1), len(x) // len(sizes))
-        is_intercept = np.arange(free.dimension) >= rows.shape[1] * (
-            free.dimension // (rows.shape[1] + 1)
-        )
-
-        def least(problem: Problem, start: np.ndarray, units: np.ndarray) -> float:
-            """The least loss that is found by steps from there in these units; a unit of 0 stays as it is."""
-
-            def value_and_grad(z: np.ndarray) -> tuple[float, np.ndarray]:
-                losses, grads = problem.exact(start + units * z)
-                return float(losses.mean()), units * grads.mean(axis=0)
-
-            options = {"maxfun": 30, "ftol": 1e-6}
-            return float(
-                minimize(
-                    value_and_grad, 0 * start, jac=True, method="L-BFGS-B", options=options
-                ).fun
-            )
-
-        first, last = problem.loss(0 * x), problem.loss(x)
-        constant = least(free, np.zeros(free.dimension), is_intercept.astype(float))
-        best = least(problem, x, units)
-        if last - best > max(MISSED * (constant - best), 0.02 * constant, 1e-6 * first):
-            warnings.warn(
-                f"the fit has a loss of {last:.3g}, that of constant predictions {constant:.3g}, and {best:.3g} is "
-                f"possible: give more epochs, another step_size or method{'' if self.scale else ', or scale=True'}",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
 
     def _scales(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """What is subtracted from features, and what they are then divided by."""
@@ -257,7 +204,7 @@ class DecentralizedClassifier(ClassifierMixin, Decentralized):  # type: ignore[m
     """A linear classifier that nodes train together, each with rows of its own, and none seeing those of others.
 
     Logistic regression for two classes and softmax regression for more, with an intercept and an l2 term. A fit is a
-    simulation: `peerdescent.run` in this process. It warns with a `ConvergenceWarning` if it ends far from the optimum.
+    simulation: `peerdescent.run` in this process.
 
     Args:
         method: The name of a method, as "gt-dsgd" or "gt-hsgd[batch=4]", or a `peer.Method`.

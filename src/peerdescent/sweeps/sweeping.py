@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, TypedDict, Unpack, overload
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -44,10 +44,7 @@ from peerdescent.runs.labels import counted
 from peerdescent.runs.pace import Pace
 from peerdescent.runs.progress import choose
 from peerdescent.runs.trace import Status
-from peerdescent.runs.traces import Traces
 from peerdescent.sweeps.grids import builder, configurations_of, make, short
-from peerdescent.sweeps.recording import Curve, labelled, record
-from peerdescent.sweeps.seeds import configuration, ranked, summary
 from peerdescent.sweeps.settings import Setting, settings_of
 from peerdescent.sweeps.table import Configuration, Rows
 
@@ -55,46 +52,9 @@ UNFINISHED = ".unfinished"
 """The folder, in that of a sweep, with the checkpoints of pieces that are being computed."""
 
 
-class Options(TypedDict, total=False):
-    """The options of `sweep`, except `curves`."""
-
-    steps: int | None
-    epochs: float | None
-    at: float | Sequence[float]
-    x0: Any
-    seed: int | Sequence[int]
-    precision: int | str
-    progress: Any
-    out: str | Path | None
-
-
 Grid = Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]
 Problems = Problem | Iterable[Problem] | Mapping[Any, Problem]
 Networks = Network | Iterable[Network] | Mapping[Any, Network]
-
-
-@overload
-def sweep(
-    method: Callable[..., Method] | Method | str,
-    grid: Grid,
-    problem: Problems,
-    network: Networks,
-    *,
-    curves: None = None,
-    **options: Unpack[Options],
-) -> pd.DataFrame: ...
-
-
-@overload
-def sweep(
-    method: Callable[..., Method] | Method | str,
-    grid: Grid,
-    problem: Problems,
-    network: Networks,
-    *,
-    curves: int,
-    **options: Unpack[Options],
-) -> tuple[pd.DataFrame, dict[str, Traces]]: ...
 
 
 def sweep(
@@ -108,11 +68,10 @@ def sweep(
     at: float | Sequence[float] = (),
     x0: Any = None,
     seed: int | Sequence[int] = 0,
-    curves: int | None = None,
     precision: int | str = 32,
     progress: Any = None,
     out: str | Path | None = None,
-) -> pd.DataFrame | tuple[pd.DataFrame, dict[str, Traces]]:
+) -> pd.DataFrame:
     """Run many configurations of a method at equal gradient cost.
 
     All configurations with the same seed get the same samples. A configuration that diverges is stopped, and the others
@@ -130,7 +89,6 @@ def sweep(
         at: Epochs (with `steps`, steps) at which the loss is recorded as well.
         x0: The starting point, (p,) or (n, p); by default the problem's, else zeros.
         seed: One seed, or several, with each of which every configuration is run.
-        curves: How many of the best configurations, of each problem and network, are run once more with all records.
         precision: 32 or 64, or "tf32" for float32 with reduced precision in matrix products, if the device has that.
         progress: True, False, None (a bar on a terminal or in a notebook), or an object with `begin`, `update` and
             `end`.
@@ -142,8 +100,7 @@ def sweep(
         first two, the hyperparameters, `seed`, the `steps` and `epoch` reached
         (the expected epoch, where faults or coins leave it to chance),
         `loss@...` for each of `at`, the last `loss` and `grad_norm`, `status`, and `precision` (float32, float64 or
-        tf32). With `curves`, a pair of the table and the `Traces` of the best configurations, by a label that
-        `peer.figures.curves` shows.
+        tf32).
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -168,7 +125,6 @@ def sweep(
     built = [make(build, configuration) for configuration in configurations]
     kinds = {one.name for one in built}
     require(len(kinds) == 1, f"the grid makes {sorted(kinds)}: sweep one method at a time")
-    count = whole("curves", curves, 1) if curves is not None else 0
     budget = _Budget(steps, epochs, asked)
     settings = [one._replace(problem=one.problem.now()) for one in settings_of(problem, network)]
     for setting, kind in itertools.product(settings, {one.pattern: one for one in built}.values()):
@@ -199,28 +155,7 @@ def sweep(
             for place, (name, value) in enumerate(one.names.items()):
                 frame.insert(place, name, value)
             frames.append(frame)
-        table = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
-        if curves is None:
-            return table
-        chosen = []
-        for one, work, frame in zip(settings, works, frames, strict=True):
-            each, home = summary(frame), None if work.store is None else work.store[0]
-            where = (
-                labelled(one.names, [other.names for other in settings])
-                if len(settings) > 1
-                else ""
-            )
-            for values in (configuration(each, place) for place in ranked(each)[:count]):
-                label = ", ".join(filter(None, [where, labelled(values, configurations)]))
-                chosen.append(Curve(label, values, work.problem, work.network, home))
-        how = {
-            "steps": steps,
-            "epochs": epochs,
-            "x0": x0,
-            "precision": precision,
-            "progress": progress,
-        }
-        return table, record(chosen if going else [], build, seeds, **how)
+    return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
 
 
 class _Budget(NamedTuple):
