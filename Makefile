@@ -62,7 +62,7 @@ release: test .venv/.release
 	$(PYTHON) -m venv .venv
 
 .venv/.runtime: .venv/bin/python pyproject.toml constraints.txt
-	$(INSTALL) .
+	$(INSTALL) '.[report]'
 	@touch $@
 
 .venv/.developer: .venv/bin/python pyproject.toml constraints.txt

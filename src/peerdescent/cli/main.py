@@ -81,6 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )  # other options: where a command is called
         except (KeyboardInterrupt, typer.Abort):
             code = 130
+        except ModuleNotFoundError as error:
+            if "peerdescent[" not in str(error):
+                raise
+            code = _refuse(str(error))
         except MemoryError:
             code = _refuse("out of memory: smaller batches, fewer rows or fewer nodes need less")
         except RuntimeError as error:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
-from markupsafe import Markup
 from matplotlib.ticker import EngFormatter
 
 from peerdescent import __version__, figures
@@ -27,6 +26,7 @@ from peerdescent.methods import METHODS
 from peerdescent.networks import described
 from peerdescent.problems.definition import digest
 from peerdescent.report import findings, page
+from peerdescent.report.page import Markup
 from peerdescent.runs.bands import HORIZONTAL, VERTICAL
 from peerdescent.runs.cells import cell, over_seeds
 from peerdescent.runs.labels import counted

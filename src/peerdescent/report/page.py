@@ -11,9 +11,17 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+try:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"a report needs {error.name}, which is not installed: pip install 'peerdescent[report]'",
+        name=error.name,
+    ) from error
+
+__all__ = ["Markup", "render"]
 
 LOADER = PackageLoader("peerdescent", "report")
 
