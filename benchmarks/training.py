@@ -48,8 +48,8 @@ PAIRS = np.kron(np.eye(2), np.full((2, 2), 0.5))
 ONE_PEER = [PAIRS, np.roll(PAIRS, 1, (0, 1))]
 """The one-peer ring: a node averages with one neighbour in even steps, with the other in odd ones."""
 
-FORMS = ("closure", "backward", "overlap")
-"""How the optimizer is used: step(closure), or backward() and step(), which may send during the backward pass."""
+FORMS = ("closure", "backward")
+"""How the optimizer is used: step(closure), or backward() and step()."""
 
 Action = Callable[[], Any]
 
@@ -99,14 +99,14 @@ Maker = Callable[[Case], Trained]
 
 def ours(method: peer.Method, network: peer.Network, form: str, case: Case) -> Trained:
     """A method by `DecentralizedOptimizer`, in one of the forms of use."""
-    optimizer = DecentralizedOptimizer(case.model, method, network, overlap=form == "overlap")
+    optimizer = DecentralizedOptimizer(case.model, method, network)
 
     def backward() -> None:
         case.loss().backward()
         optimizer.step()
         optimizer.zero_grad()
 
-    return Trained(backward if form != "closure" else lambda: optimizer.step(case.loss))
+    return Trained(backward if form == "backward" else lambda: optimizer.step(case.loss))
 
 
 class Ring:
@@ -242,8 +242,6 @@ def contenders(setting: Setting) -> dict[str, Maker]:
         f"{name}: ours, {form}": partial(ours, method, network, form)
         for name, (method, network) in methods.items()
         for form in setting.forms
-        if form != "overlap"
-        or name != "dsgd"  # which mixes vectors that are known before the backward pass
     }
     found |= {
         "gt-dsgd: by hand": partial(by_hand, 1),

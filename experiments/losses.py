@@ -63,7 +63,7 @@ def loss_of(model: nn.Module, world: int) -> float:
 
 
 class Large(nn.Module):
-    """The same with parameters that only make it so large that it is sent in pieces."""
+    """A linear model, and parameters that only make it so large that it is sent in pieces."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,6 @@ def train(
     method: str,
     graph: Any,
     patience: float,
-    overlap: bool,
 ) -> None:
     """What a process does: train on its own rows until so many steps have been made, and write what it saw.
 
@@ -105,18 +104,17 @@ def train(
     )
     sys.stderr = (folder / f"{rank}.err").open("a")
     torch.manual_seed(0)
-    model = (Large() if overlap else nn.Linear(WIDTH, 1)).double()
+    model = Large().double()
     optimizer = DecentralizedOptimizer(
         model,
         peer.methods.parse(method),
         peer.Network(graph),
         on_loss="continue",
         patience=patience,
-        overlap=overlap,
     )
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, LAST)
     began, (inputs, targets) = optimizer.steps, rows(rank)
-    drawn, streamed = torch.Generator().manual_seed(1000 * rank + began), 0
+    drawn = torch.Generator().manual_seed(1000 * rank + began)
     while optimizer.steps < (number(folder / "end") or FAR):
         taken = torch.randint(ROWS, (8,), generator=drawn)
 
@@ -128,7 +126,6 @@ def train(
         else:
             optimizer.zero_grad()
             loss().backward()
-            streamed += optimizer.prepared is not None and optimizer.prepared.stream is not None
             optimizer.step()
         rate = optimizer.param_groups[0]["lr"]
         if optimizer.steps < steps:
@@ -142,7 +139,6 @@ def train(
         "steps": steps,
         "began": began,
         "rate": rate,
-        "streamed": streamed,
     }
     (folder / f"{rank}.json").write_text(json.dumps(seen))
 
@@ -169,11 +165,10 @@ class Case:
         graph: Any,
         steps: int,
         patience: float,
-        overlap: bool = False,
     ) -> None:
         self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
         self.world, self.folder = world, Path(tempfile.mkdtemp())
-        self.given = steps, method, graph, patience, overlap
+        self.given = steps, method, graph, patience
         self.all: list[Any] = []
         self.now = {rank: self.start(rank) for rank in range(world)}
 
@@ -245,9 +240,9 @@ class Case:
         return seen, said, hang
 
 
-def unbroken(world: int, method: str, graph: Any, steps: int, overlap: bool) -> float:
+def unbroken(world: int, method: str, graph: Any, steps: int) -> float:
     """The loss of a training in which nothing happens."""
-    case = Case(world, method, graph, steps, 30.0, overlap)
+    case = Case(world, method, graph, steps, 30.0)
     case.end(steps)
     seen, said, _ = case.wait(None)
     assert len(seen) == world, said
@@ -280,7 +275,7 @@ def one(
     number_: int, kind: str, known: dict[Any, float], options: Any
 ) -> tuple[bool, str, dict[int, str]]:
     """A case: whether it ended as it should, what to print, and the logs."""
-    world, method, overlap = 4 + number_ % 5, METHODS[number_ % len(METHODS)], options.overlap
+    world, method = 4 + number_ % 5, METHODS[number_ % len(METHODS)]
     apart, back = kind == "apart", kind.endswith("-back")
     world = 4 if apart else world
     graph = nx.path_graph(4) if apart else peer.topology.exponential(world)
@@ -288,8 +283,8 @@ def one(
     steps = options.steps * (4 if back else 1)
     step = random.randrange(1, options.steps * 3 // 4)
     if not apart and (world, method) not in known:
-        known[world, method] = unbroken(world, method, graph, options.steps, overlap)
-    case = Case(world, method, graph, steps, options.patience, overlap)
+        known[world, method] = unbroken(world, method, graph, options.steps)
+    case = Case(world, method, graph, steps, options.patience)
     longer = (
         3 + 3 * random.random() if kind == "stop-back" else 2 * random.random()
     )  # who is stopped is missed
@@ -308,20 +303,10 @@ def one(
     came = not back or all(f"rank {victim} came" in said[rank] for rank in others)
     here = len(seen) == world - (not back)
     same = all(is_rate(each["rate"], steps - 1, steps) for each in seen.values())
-    sent = [each["streamed"] for each in seen.values()]
-    good = (
-        hang == 0
-        and here
-        and 0.9 < ratio < 1.05
-        and left
-        and came
-        and same
-        and (not overlap or all(sent))
-    )
+    good = hang == 0 and here and 0.9 < ratio < 1.05 and left and came and same
     text = f"loss {ratio:.3f} of the unbroken one, {hang} hang, {len(seen)} ended, "
     text += f"all with its step size: {same}, logs "
     text += f"name who left: {left}{f', who came: {came}' if back else ''}"
-    text += f"; {', '.join(map(str, sent))} steps sent during the backward pass" if overlap else ""
     return good, f"{who}; {text}", said
 
 
@@ -339,11 +324,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--patience", type=float, default=1.5)
-    parser.add_argument(
-        "--overlap",
-        action="store_true",
-        help="send during the backward pass; for one-point methods",
-    )
     options = parser.parse_args()
     # The first optimizer of a process imports the last of them.
     FORKS.set_forkserver_preload(

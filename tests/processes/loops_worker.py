@@ -10,9 +10,7 @@ from __future__ import annotations
 import copy
 import io
 import os
-from functools import partial
 from pathlib import Path
-from unittest.mock import patch
 
 import networkx as nx
 import numpy as np
@@ -22,7 +20,6 @@ from optimizer_worker import NODES, OPTIONS, RING, Bowl, outcome, point, refusal
 from torch import nn
 
 import peerdescent as peer
-from peerdescent.engines import channels
 from peerdescent.torch import DecentralizedOptimizer
 from small import some
 
@@ -41,30 +38,10 @@ AHEAD = (
     "proxgt mixed first",
 )
 """Methods that mix vectors of their state, so that a round begins before the gradient is known."""
-STREAMED = (
-    *(
-        "d2",
-        "gt-dsgd",
-        "dsgdm",
-        "gt-momentum",
-        "edm",
-        "qg-dsgdm",
-        "decentlam",
-        "proxgt",
-        "gt-nsgdm",
-    ),
-    *("scheduled", "one peer"),
-)
-"""Methods that mix a sum of multiples of the gradient and of vectors of their state."""
-STREAMED_AT = {"led": (2, 5, 8), "proxskip": (3, 7)}
-"""Those that do so in some steps only: in these."""
-OVERLAPS = some(ONE_POINT, 4, "choco-sgd", *STREAMED, *STREAMED_AT)
 DIVIDES = ("qg-dsgdm", "decentlam", "k-gt")
 """Methods that divide by their step size."""
 ZERO = some(ONE_POINT, 4, "choco-sgd", *DIVIDES)
 LENGTHS = (3, 5, 4, 5)
-HALVED = some(ONE_POINT, len(ONE_POINT), "gt-dsgd", "qg-dsgdm", "led")
-"""Methods whose step size is halved while rounds are sent during backward passes."""
 COMPRESSED = {"choco-sgd": "top_k(0.1)", "beer": "quantize(4)", "motef": "random_k(0.25)"}
 RATES, DECAYS = (0.05, 0.1), (0.3, 0.0)
 GROUPED = ("dsgd", "dsgdm", "gt-dsgd", "d-adam", "gt-adam", "qg-dsgdm", "k-gt", "extra", "gt-hsgd")
@@ -437,97 +414,6 @@ class Worker:
                     lambda o=optimizer: o.load_state_dict(o.state_dict())
                 )
 
-    def overlaps(self):
-        """Rounds that are sent during the backward pass, in pieces of two numbers."""
-
-        def walked(
-            name,
-            overlap=True,
-            before=lambda model: None,
-            at=4,
-            end=lambda optimizer: optimizer.step(),
-            inline=8,
-            network=RING,
-            halved=None,
-            **options,
-        ):
-            """x_{t+1} for every t, and how many pieces were sent before each step; the step size may be halved once.
-
-            Before the step of iteration `at`, `before` gets the model.
-            """
-            model, optimizer = self.bowl(name, network, overlap=overlap, **options)
-            points, sent = [], []
-            with patch.object(channels, "INLINE", inline), patch.object(channels, "PIECE", 16):
-                for t in range(STEPS):
-                    if t == halved:
-                        optimizer.param_groups[0]["lr"] /= 2
-                    optimizer.zero_grad()
-                    self.loss(model, t).backward()
-                    stream = getattr(optimizer.prepared, "stream", None)
-                    sent.append(len(stream.exchange.sent) if stream is not None else 0)
-                    if t == at:
-                        before(model)
-                    end(optimizer)
-                    points.append(point(model))
-            return np.array(points), sent
-
-        def spoiled(method):
-            """What is said of a gradient that is not finite, and whether the parameters are as before."""
-            model, optimizer = self.bowl(method, overlap=True)
-            with patch.object(channels, "INLINE", 8), patch.object(channels, "PIECE", 16):
-                said, t = "no error", 0
-                while said == "no error" and t < STEPS:
-                    optimizer.zero_grad()
-                    factor, before = float("nan") if (t, self.rank) == (4, 1) else 1.0, point(model)
-                    (factor * self.loss(model, t)).backward()
-                    said, t = outcome(optimizer.step), t + 1
-            return said, np.array_equal(point(model), before)
-
-        for name in OVERLAPS:
-            self.seen[f"overlap {name}"], self.seen[f"overlap sent {name}"] = walked(name)
-        changes = {
-            "clip": lambda model: nn.utils.clip_grad_norm_(model.parameters(), 1e-3),
-            "again": lambda model: self.loss(model, 5).backward(),
-            "data": lambda model: [p.grad.data.mul_(0.5) for p in model.parameters()],
-        }
-
-        def in_groups(model):
-            return [{"params": [model.left], "lr": 0.1}, {"params": [model.right], "lr": 0.2}]
-
-        ways = {
-            "": {},
-            " first": {"at": 0},
-            " small": {"inline": 1 << 16},
-            " groups": {"params": in_groups},
-        }
-        for name, action in changes.items():
-            for way, options in ways.items():
-                changed = partial(walked, "gt-dsgd", before=action, **options)
-                self.seen[f"refusal overlap {name}{way}"] = refusal(changed)
-        self.seen["refusal overlap small kept"] = refusal(
-            lambda: walked("gt-dsgd", **ways[" small"])
-        )
-        closure = lambda optimizer: optimizer.step(lambda: None)  # noqa: E731
-        self.seen["refusal overlap closure"] = refusal(lambda: walked("gt-dsgd", end=closure))
-        self.seen["refusal overlap two"] = refusal(lambda: self.bowl("gt-hsgd", overlap=True))
-        twice = peer.Network(peer.topology.ring(NODES), rounds=2)
-        self.seen["refusal overlap rounds"] = refusal(
-            lambda: self.bowl("gt-dsgd", network=twice, overlap=True)
-        )
-        scheduled = build("qg-dsgdm").replace(mu=peer.schedules.parse("0.9/(1+t)**0.5"))
-        pairs = np.kron(np.eye(NODES // 2), np.full((2, 2), 0.5))
-        one_peer = peer.Network([pairs, np.roll(pairs, 1, (0, 1))])
-        for name, method, network in (
-            *(("scheduled", scheduled, RING), ("one peer", build("gt-dsgd"), one_peer)),
-            *((f"{name} halved", build(name), RING) for name in HALVED),
-        ):
-            walk = partial(walked, method, network=network, halved=6)
-            self.seen[f"overlap {name}"], self.seen[f"overlap sent {name}"] = walk(True)
-            self.seen[f"overlap plain {name}"], _ = walk(False)
-        adapted = peer.compose(peer.estimators.sgd(), peer.fusions.consensus(0.05, atc=True))
-        for name, method in {"gt-dsgd": "gt-dsgd", "dsgd-atc": adapted}.items():
-            self.seen[f"spoiled {name}"], self.seen[f"spoiled kept {name}"] = spoiled(method)
-
     def changes(self):
         """Parameters that somebody else changes."""
 
@@ -790,7 +676,6 @@ def main(folder):
         worker.cheap,
         worker.uneven,
         worker.resumed,
-        worker.overlaps,
         worker.changes,
         worker.copies,
         worker.layouts,

@@ -40,6 +40,7 @@ def cases():
     """All named methods without exact gradients and one without a name over a ring; over other networks the first ones.
 
     gt-page has a large batch, which is the closure's, in the place of exact gradients.
+    One has a number that is a schedule.
     """
     names = [
         name for name in peer.methods.METHODS if name not in ("gt-sarah", "gt-hsgd", "gt-svrg")
@@ -56,6 +57,8 @@ def cases():
             allowed = network.is_symmetric or not method.needs.symmetric
             if allowed and (topology == "ring" or method.name not in names[7:]):
                 yield f"{method.name} {topology}", method, network
+    mu = peer.schedules.parse("0.9/(1+t)**0.5")
+    yield "scheduled ring", peer.methods.qg_dsgdm(mu=mu), RING
 
 
 class Bowl(nn.Module):

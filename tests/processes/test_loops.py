@@ -20,16 +20,12 @@ from loops_worker import (
     DIVIDES,
     EXACT,
     GROUPED,
-    HALVED,
     LENGTHS,
     ONE_POINT,
-    OVERLAPS,
     RATES,
     RESUMED,
     SITES,
     STEPS,
-    STREAMED,
-    STREAMED_AT,
     TWO_POINTS,
     ZERO,
     build,
@@ -102,57 +98,6 @@ def test_rounds_of_known_vectors_begin_with_the_forward_pass(name, seen):
     begun = seen[f"begun {name}"]
     assert not begun[:, 0].any()
     assert (begun[:, 1:] == (name in AHEAD)).all()
-
-
-@pytest.mark.parametrize(
-    "name", [*OVERLAPS, "scheduled", "one peer", *(f"{name} halved" for name in HALVED)]
-)
-def test_rounds_of_sums_with_the_gradient_are_sent_during_the_backward_pass(name, seen):
-    """All pieces of them, from the second step on, and bit for bit what is sent after it, whole or in pieces."""
-    plain = f"free {name}" if name in ONE_POINT else f"overlap plain {name}"
-    assert np.array_equal(seen[f"overlap {name}"], seen[plain])
-    pieces, method = -(-P * 8 // 16), name.removesuffix(" halved")
-    streams = [
-        t in STREAMED_AT.get(method, range(1, STEPS if method in STREAMED else 0))
-        for t in range(STEPS)
-    ]
-    assert (seen[f"overlap sent {name}"] == pieces * np.array(streams)).all()
-
-
-@pytest.mark.parametrize("way", ["", " first", " small", " groups"])
-@pytest.mark.parametrize("name", ["clip", "again", "data"])
-def test_gradients_that_may_be_sent_must_stay_as_they_are(name, way, seen):
-    """Whether or not they are sent: in the first step, with groups, and in messages of one piece they are not."""
-    step = 0 if way == " first" else 4
-    for said in seen[f"refusal overlap {name}{way}"]:
-        assert (
-            f"gradients were changed after the backward pass of step {step}, in which overlap=True sends"
-            in str(said)
-        )
-        assert "use overlap=False" in str(said)
-
-
-def test_gradients_that_stay_as_they_are_are_fine(seen):
-    assert (seen["refusal overlap small kept"] == "no refusal").all()
-
-
-def test_overlap_refuses_what_it_cannot_serve(seen):
-    assert all(
-        "step(closure) computes gradients in the step" in str(said)
-        for said in seen["refusal overlap closure"]
-    )
-    assert all(
-        "overlap=True is for methods that take one gradient" in str(said)
-        for said in seen["refusal overlap two"]
-    )
-
-
-@pytest.mark.parametrize("name", ["gt-dsgd", "dsgd-atc"])
-def test_what_was_sent_and_is_not_finite_ends_the_step_of_all(name, seen):
-    assert all("not finite" in str(said) for said in seen[f"spoiled {name}"]), seen[
-        f"spoiled {name}"
-    ]
-    assert seen[f"spoiled kept {name}"].all(), "the parameters are those before the step"
 
 
 def test_numbers_beyond_the_end_of_a_line_are_compared_too(seen):

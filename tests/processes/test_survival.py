@@ -25,7 +25,7 @@ from peerdescent.torch.refusals import check_state, check_time
     [
         pytest.param(
             ["kill-back"],
-            ["--overlap", "--steps", "70", "--seed", "29", "--patience", "3"],
+            ["--steps", "70", "--seed", "29", "--patience", "3"],
             id="kill-back",
         ),
         *(

@@ -196,13 +196,11 @@ class Channel:
         what: str,
         number: int | None = None,
         whole: bool = False,
-        known: bool = True,
     ) -> Exchange:
         """Begin to send and receive tensors of the shape and type of `like`, which are `what`.
 
         `number` is that of a round of a step, in which a process may have no part; all others are counted here. The
-        tensors must not change before the exchange has ended. With `whole` they arrive in one piece. If they are not
-        `known` yet, `Exchange.send` sends them, piece by piece.
+        tensors must not change before the exchange has ended. With `whole` they arrive in one piece.
         """
         require(
             not self.failure,
@@ -211,11 +209,7 @@ class Channel:
         size = f"{like.numel()} of {str(like.dtype).removeprefix('torch.')}"
         text = f"{self.name}, step {self.step}, message {self.round if number is None else number}, {size}: {what}"
         self.round += number is None
-        return Exchange(self, sends, sources, like, _line(text), whole, known)
-
-    def goes_in_pieces(self, x: torch.Tensor) -> bool:
-        """Whether a tensor can be sent piece by piece: a large one in memory that the wires read."""
-        return self.staged and x.device.type == "cpu" and x.numel() * x.element_size() > INLINE
+        return Exchange(self, sends, sources, like, _line(text), whole)
 
     def close(self) -> None:
         """Close all connections: whoever waits for this process learns at once that it is gone."""
@@ -313,10 +307,7 @@ class Channel:
 
 
 class Exchange:
-    """Tensors on their way to and from other processes, all of one size, type and meaning.
-
-    Large ones go in pieces, the last piece first: it is the first that a backward pass knows.
-    """
+    """Tensors on their way to and from other processes, all of one size, type and meaning; large ones in pieces."""
 
     def __init__(
         self,
@@ -326,7 +317,6 @@ class Exchange:
         like: torch.Tensor,
         line: bytes,
         whole: bool,
-        known: bool,
     ) -> None:
         self.channel, self.sources, self.like, self.line = channel, sources, like, line
         self.peers = sorted({*sends, *sources})
@@ -338,10 +328,9 @@ class Exchange:
         self.heard = {rank: channel.listen(rank) for rank in self.peers}
         count = -(-like.numel() // self.length) if channel.staged and not self.inline else 0
         self.places = [
-            slice(k * self.length, min((k + 1) * self.length, like.numel()))
-            for k in reversed(range(count))
+            slice(k * self.length, min((k + 1) * self.length, like.numel())) for k in range(count)
         ]
-        """Those of the pieces, in the order in which they are sent."""
+        """Those of the pieces."""
         self.rows = min(AHEAD, count)
         self.shelves = {rank: self._shelf(self.rows * self.length) for rank in sources if self.rows}
         # Whoever is waited for sends at once: so memory is there before anything is sent.
@@ -359,18 +348,12 @@ class Exchange:
             {} if self.inline else {key: x.to(place).contiguous() for key, x in tensors.items()}
         )
         self.asked = [(rank, "send", copies[id(x)]) for rank, x in sends.items() if copies]
-        self.unsent, self.sent = list(self.places), list[Begun]()
-        while known and self.unsent:
-            self.send()
+        self.sent = [
+            channel.post([(rank, verb, x[place]) for rank, verb, x in self.asked], self.tag)
+            for place in self.places
+        ]
         channel.open.append(self)
         _unended.add(self)
-
-    def send(self) -> None:
-        """Send the next piece, which is known."""
-        place = self.unsent.pop(0)
-        self.sent.append(
-            self.channel.post([(rank, verb, x[place]) for rank, verb, x in self.asked], self.tag)
-        )
 
     def _letter(self, x: torch.Tensor | None) -> torch.Tensor:
         """The line, and the tensor if there is one, in one message."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from peerdescent.compressors import Compressor
-from peerdescent.engines.channels import Channel, Exchange
+from peerdescent.engines.channels import Channel
 from peerdescent.engines.mixing import Repeated
 from peerdescent.engines.vectors import Vector, add, alone, combine, spent
 from peerdescent.errors import require
@@ -29,20 +29,15 @@ class Turn:
 
     def mix(self, number: int, x: Any) -> Any:
         """sum_j w_ij x_j over this node i and the nodes it receives from, in the order of j after i."""
-        return self._round(number, x, "mix")[1]
+        return self._round(number, x, "mix")
 
     def disagree(self, number: int, x: Any) -> Any:
         """x - sum_j w_ij x_j as sum_j w_ij (x_i - x_j): the two ends of a link have exactly opposite terms."""
-        return self._round(number, x, "disagree")[1]
+        return self._round(number, x, "disagree")
 
     def push(self, number: int, x: Any) -> Any:
         """sum_j b_ij x_j."""
-        return self._round(number, x, "mix" if self.links.links.pushed is None else "push")[1]
-
-    def begin(self, number: int, verb: str, x: Vector) -> tuple[Exchange, Vector]:
-        """Begin a round of a vector that has memory and whose values are known later, piece by piece."""
-        named = "mix" if verb == "push" and self.links.links.pushed is None else verb
-        return self._round(number, x, named, known=False)
+        return self._round(number, x, "mix" if self.links.links.pushed is None else "push")
 
     def compress(self, x: Vector, operator: Compressor, draw: Draw) -> Vector:
         """C(x), as the neighbours will decode it; a round sends it as the bytes that it is encoded in."""
@@ -54,11 +49,10 @@ class Turn:
         )
         return found
 
-    def _round(self, number: int, x: Any, verb: str, known: bool = True) -> tuple[Exchange, Any]:
+    def _round(self, number: int, x: Any, verb: str) -> Any:
         """Begin a round; its result waits for the neighbours at its first use."""
         if isinstance(x, torch.Tensor):  # a number of this node
-            begun, found = self._round(number, alone(x), verb)
-            return begun, found.tensor[0].clone()
+            return self._round(number, alone(x), verb).tensor[0].clone()
         links, own = self.links, x.tensor
         combined: Combination = _differences if verb == "disagree" else _weigh
         what = f"{verb}, {links.numbers}" if links.numbers else verb
@@ -90,7 +84,6 @@ class Turn:
             what,
             number,
             packed is not None,
-            known,
         )
         links.sent += len(targets) * message.numel() * message.element_size()
         in_place, pool, vectors = (
@@ -112,7 +105,7 @@ class Turn:
                 add(out, -1.0 if verb == "disagree" else 1.0, noise)
             return out
 
-        return begun, pool.later(fill)
+        return pool.later(fill)
 
     def _distorted(
         self, number: int, own: torch.Tensor, weights: Mapping[int, float]

@@ -82,7 +82,10 @@ class Vector:
 
     def _combined(self) -> Tensor:
         """The sum of the terms."""
-        known = self.terms
+        known = sorted(
+            (term for term in self._terms if term[0] != 0),
+            key=lambda term: term[0] != 1,  # a factor 1 costs nothing, so it comes first
+        )
         terms = [(factor, each.tensor) for factor, each in known]
         vectors, self._terms = [each for _, each in known], ()
         del known  # so that a vector that nobody else has is in one place only
@@ -106,14 +109,6 @@ class Vector:
     def is_sum(self) -> bool:
         """Whether it is a sum that still has to be computed."""
         return self._held is None and bool(self._terms)
-
-    @property
-    def terms(self) -> list[tuple[float, Vector]]:
-        """The factors and vectors of a sum that still has to be computed, in the order of `combine`."""
-        found = [] if self._held is not None else [term for term in self._terms if term[0] != 0]
-        return sorted(
-            found, key=lambda term: term[0] != 1
-        )  # a factor 1 costs nothing, so it comes first
 
     def _as_terms(self, factor: float) -> list[tuple[float, Vector]]:
         """Terms of `factor` times this vector; a sum enters another one once, and then it is computed."""

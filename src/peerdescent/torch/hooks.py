@@ -1,4 +1,4 @@
-"""What PyTorch calls on behalf of an optimizer: before a forward pass, and when a parameter has its gradient.
+"""What PyTorch calls on behalf of an optimizer before a forward pass.
 
 A model holds no reference to its optimizer, so that it can be copied and stored without it.
 """
@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from peerdescent.torch.flat import Flat, refuse_wrapped
 
@@ -23,9 +22,6 @@ class Optimizer(Protocol):
 
     def begin_ahead(self) -> None:
         """A forward pass is about to begin."""
-
-    def know(self, k: int) -> None:
-        """Parameter k has its gradient."""
 
 
 class Hook:
@@ -49,21 +45,12 @@ class Hook:
         return Hook, ()
 
 
-def install(optimizer: Optimizer, gradients: bool) -> None:
-    """Have the model call its optimizer, and no earlier one; with `gradients`, when gradients become known, too."""
+def install(optimizer: Optimizer) -> None:
+    """Have the model call its optimizer, and no earlier one."""
     model = optimizer.flat.model
     for key in [key for key, hook in model._forward_pre_hooks.items() if isinstance(hook, Hook)]:
         del model._forward_pre_hooks[key]
     model.register_forward_pre_hook(Hook(optimizer))
-    for k, p in enumerate(optimizer.flat.trained if gradients else ()):
-        p.register_post_accumulate_grad_hook(partial(_know, weakref.ref(optimizer), k))
-
-
-def _know(optimizer: Callable[[], Optimizer | None], k: int, _: Tensor) -> None:
-    """What a parameter calls when it has its gradient."""
-    found = optimizer()
-    if found is not None:
-        found.know(k)
 
 
 def watching(flat: Flat, closure: Callable[[], Any]) -> Callable[[], Any]:

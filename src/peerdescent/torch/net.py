@@ -18,7 +18,6 @@ from peerdescent.engines.verbs import Eager
 from peerdescent.errors import NotFinite, require
 from peerdescent.methods.contract import Calls
 from peerdescent.torch.flat import Flat, Surroundings
-from peerdescent.torch.streaming import Gradients, Stream
 
 
 class Net(Eager):
@@ -39,16 +38,10 @@ class Net(Eager):
         self.x, self.loss, self.version = model.read(), None, model.version
         self.begun: dict[tuple[int, str], tuple[Vector, Vector]] = {}
         """Rounds that began before the gradients were known: what is mixed, and the result."""
-        self.stream: Stream | None = None
-        """The round that is sent during the backward pass."""
-        self.seen: Gradients | None = None
-        """The gradients as they were seen in the backward pass, if they must be the same in the step."""
         self.text, self.sent, self.tries = "", False, 0
         """The method's numbers in the first messages of the step, whether this try sent others, and how many failed."""
         self.total: float | None = None
         """The sum of the parameters, if they were sent before the forward pass."""
-        self.overlap = False
-        """Whether rounds may be sent before anybody has looked at them."""
         self.before: Surroundings | None = None
         self.after: Surroundings | None = None
         self.sampled = False
@@ -76,22 +69,7 @@ class Net(Eager):
 
     def grad(self, x: Vector, sample: Surroundings | None) -> Vector:
         """The gradient of the closure at x, or that of the parameters."""
-        if self.seen is not None:
-            grad, stayed = self.seen.vector, self.seen.stayed()
-            if self.stream is not None:
-                self.stream.send()
-            if not stayed:
-                if self.stream is not None:
-                    self._end_stream()
-                self.links.channel.stop(
-                    f"rank {self.links.rank}: gradients were changed after the backward pass of step {self.t}, in "
-                    "which overlap=True sends them: make one backward pass a step and leave them as they are, or use "
-                    "overlap=False",
-                    ValueError,
-                )
-            if self.stream is not None and not self.stream.is_finite:
-                self.must_be_finite(self._end_stream(), "vector to mix")
-        elif self.closure is None:
+        if self.closure is None:
             grad = self.model.gradient()
             grad = grad if self.scale == 1 else grad / self.scale
         else:
@@ -119,30 +97,11 @@ class Net(Eager):
         known, result = self.begun.get((number, verb), (None, None))
         if result is not None and known is x:
             return result
-        stream = self.stream
-        if stream is not None and (number, verb) == (stream.pattern.number, stream.pattern.verb):
-            if not stream.fits(x):
-                self._end_stream()
-                self.links.channel.stop(
-                    f"rank {self.links.rank}: the method mixes something else in step {self.t} than in the one before, "
-                    "which was sent during the backward pass: use overlap=False",
-                    ValueError,
-                )
-            self.stream, self.sent = None, True
-            return stream.result
         self.must_fit(x.tensor if isinstance(x, Vector) else x)
         self.sent = True
         return getattr(self.turn, verb)(number, x)
 
     _pushed = pushed
-
-    def _end_stream(self) -> Tensor:
-        """What was sent during the backward pass, after its round has ended: the neighbours wait for that."""
-        assert self.stream is not None
-        stream, self.stream = self.stream, None
-        x = stream.x.tensor.clone()
-        stream.result.tensor  # noqa: B018 - it is waited for
-        return x
 
     def compress(self, x: Vector, operator: Compressor) -> Vector:
         """C(x), which `mix` sends as the bytes that it was encoded in."""
@@ -186,7 +145,7 @@ class Net(Eager):
                 self.must_be_finite(gradient.tensor, "gradient")
             self.links.channel.stop(
                 f"rank {self.links.rank}: {bad} of {x.numel()} numbers of the {what} are not finite in step {self.t}, "
-                f"and {'the step is undone' if self.overlap else 'nobody has mixed them'}: look at its batch, or take "
+                "and nobody has mixed them: look at its batch, or take "
                 "a smaller lr, and go on with a new optimizer, with start='keep' or from a checkpoint",
                 NotFinite,
             )

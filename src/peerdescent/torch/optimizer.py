@@ -8,7 +8,6 @@ points, each time from the same random state and buffers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -33,7 +32,6 @@ from peerdescent.torch.refusals import check_arguments, check_state, check_time,
 from peerdescent.torch.regrouping import Peers
 from peerdescent.torch.sharing import consensus
 from peerdescent.torch.stepping import decayed
-from peerdescent.torch.streaming import Gradients, Pattern, Probe, Stream
 
 __all__ = ["DecentralizedOptimizer"]
 
@@ -65,8 +63,6 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             processes is kept.
         process_group: The processes that communicate, one per node; by default all. With several processes a site,
             those that have the same number in their sites.
-        overlap: Whether vectors that depend on the gradient may be sent during the backward pass, piece by piece. The
-            gradients must then stay as one backward pass a step leaves them.
         on_loss: "stop": if a process is lost, all end with an error. "continue": those that are left go on, and a
             process that comes back takes its neighbours' average, and lr and all other numbers of the others.
         patience: Seconds without a sign of life after which a process counts as lost, with "continue".
@@ -105,7 +101,6 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         weight_decay: float | None = None,
         message: torch.dtype | None = None,
         process_group: Any = None,
-        overlap: bool = False,
         on_loss: str = "stop",
         patience: float = 10.0,
     ) -> None:
@@ -119,17 +114,12 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         decays = weight_decay is not None or any("weight_decay" in group for group in groups)
         does = outline(decayed(method, 0.5) if decays else method)
         site = _site(model, process_group)
-        check_use(method, does, network, site is not None, overlap, message)
+        check_use(method, does, network, site is not None)
         require(
             on_loss == "stop" or (process_group is None and site is None),
             "on_loss='continue' is for one process a node",
         )
         self.flat, self.method, self.does = Flat(model, site), method, does
-        self.overlap = overlap
-        self.gradients: Gradients | None = None
-        """Those that have become known since the last step, with overlap=True."""
-        self.pattern: tuple[str, Pattern | None] = "", None
-        """The method's numbers, and the round that can then be sent during a backward pass."""
         self.one_point = does.takes_one_point
         self.ahead = {later: does.rounds_ahead(int(later)) for later in (False, True)}
         """The rounds that begin before gradients are known, in iteration 0 and later."""
@@ -157,7 +147,6 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             "weights": digest(network.arrays),
             "type": self.flat.dtype,
             "type of messages": message,
-            "overlap": overlap,
             "start": start,
         }
         computes = definition(decayed(method, 0.5) if decays else method)
@@ -193,7 +182,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             "use model.cuda(), or join them yourself with torch.distributed.init_process_group('gloo')",
         )
         self._renew(self.peers.begin())
-        install(self, gradients=overlap)
+        install(self)
 
     def _renew(self, came: bool) -> None:
         """Make ready for other peers than before, to whom this process came, or who were there with it.
@@ -248,11 +237,6 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         buffers. A step that fails restores parameters, buffers and random state.
         """
         self.flat.check()
-        require(
-            closure is None or not self.overlap,
-            "step(closure) computes gradients in the step, and overlap=True sends them before it: use "
-            "loss.backward() and step(), or overlap=False",
-        )
         if closure is None:
             self._check_gradients()
         elif not self.one_point:
@@ -281,7 +265,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             **self.state.get(self.flat.trained[0], {}),
             "step": self.steps + 1,
         }
-        self.peers.calls, self.gradients = 0, None
+        self.peers.calls = 0
         return loss
 
     def _step(self, closure: Callable[[], Any] | None) -> Any:
@@ -296,11 +280,6 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         net.closure = closure if closure is None or self.watched else watching(self.flat, closure)
         net.adds = self.one_point
         net.scale = float(getattr(self, "grad_scale", None) or 1.0)
-        require(
-            not self.overlap or net.scale == 1,
-            "a GradScaler divides gradients that were sent: overlap=False",
-        )
-        net.seen = self.gradients or (Gradients(self.flat) if self.overlap else None)
         with torch.no_grad():
             try:
                 state = self._state(method, net)
@@ -310,20 +289,15 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                     getattr(leaf, "tensor", None)  # wait for what is on its way
                 if computed:
                     net.must_be_finite(state.x.tensor, "parameters")
-                if self.overlap:  # what neighbours have sent was not looked at before
-                    for vector in (
-                        leaves[k] for k in (0, *self.distinct) if isinstance(leaves[k], Vector)
-                    ):
-                        net.must_be_finite(vector.tensor, "vector that was mixed")
             except BaseException:
                 net.leave(net.x, net.before)
                 net.again()
                 raise
             x, after, loss = state.x, net.after, net.loss
-            self.kept, self.gradients = {k: leaves[k] for k in self.distinct}, None
+            self.kept = {k: leaves[k] for k in self.distinct}
             self.prepared, self.begins, self.peers.calls = None, "", 0
             # Else the parameters before the step would be kept.
-            del net.x, net.begun, net.gradients, net.seen, leaves, state
+            del net.x, net.begun, net.gradients, leaves, state
             net.leave(x, after)
             for vector in self.kept.values():
                 if isinstance(vector, Vector):
@@ -373,36 +347,13 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         """Before a forward pass: begin the rounds whose vectors are known, if the next step takes its gradients."""
         trains = self.flat.model.training and torch.is_grad_enabled() and self.watched
         ready = self.prepared is None and self.lost is None and not self.peers.channel.failure
-        begins = self.one_point and not self.begins and (self.ahead[self.steps > 0] or self.overlap)
+        begins = self.one_point and not self.begins and self.ahead[self.steps > 0]
         if trains and ready and begins and not self.peers.is_behind(self.steps):
             self.flat.check()
             try:
-                current = self._current("at the forward pass")
-                net = self._prepare(current)
-                if self.overlap and self.peers.channel.goes_in_pieces(net.x.tensor):
-                    self._stream(current, net)
+                self._prepare(self._current("at the forward pass"))
             except PeerLost as lost:  # what was sent to others must not be sent again
                 self.lost = lost
-
-    def _stream(self, current: Current, net: Net) -> None:
-        """Begin the round that is sent during the backward pass, if there is one."""
-        leaves, text, method = {0: net.x, **self._held()}, current.text, current.at(net.t)
-        if text != self.pattern[0] or self.method.schedules or self.does.branches:
-            by_group = any(isinstance(value, Vector) for value in (current.sizes, current.shrinks))
-            probe = Probe(self.peers.links.seed, net.t, leaves)
-            found = probe.find(lambda own, verbs: method.step(self._tree(own), verbs))
-            self.pattern = text, None if by_group else found
-        if self.pattern[1] is not None:
-            self.gradients = self.gradients or Gradients(self.flat)
-            net.stream = Stream(self.gradients, net.turn, self.pattern[1], leaves)
-
-    def know(self, k: int) -> None:
-        """Parameter k has its gradient, and overlap=True: send what can be sent."""
-        with torch.no_grad(), suppress(PeerLost):  # the step will find that, too
-            self.gradients = self.gradients or Gradients(self.flat)
-            self.gradients.know(k)
-            if self.prepared is not None and self.prepared.stream is not None:
-                self.prepared.stream.send()
 
     def _prepare(self, current: Current) -> Net:
         """The verbs of the next step, with the rounds begun whose vectors are known."""
@@ -411,7 +362,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             turn = self.peers.links.begin(t, current.text + self.late)
             with torch.no_grad():
                 net = Net(self.flat, self.peers.links, turn, t)
-                net.overlap, net.text = self.overlap, current.text
+                net.text = current.text
                 if (
                     not self.one_point
                 ):  # the parameters are set to others before all of x has been sent
@@ -441,10 +392,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
     def _unpack(self, x: Vector) -> Any:
         """The method's state, with x as the model has it."""
-        return self._tree({0: x, **self._held()})
-
-    def _tree(self, leaves: dict[int, Any]) -> Any:
-        """The method's state of these leaves."""
+        leaves = {0: x, **self._held()}
         return jax.tree.unflatten(self.does.structure, [leaves[k] for k in self.does.aliases])
 
     def _checksum(self) -> str:

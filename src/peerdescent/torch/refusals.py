@@ -54,9 +54,7 @@ def check_arguments(
     return rate
 
 
-def check_use(
-    method: Method, does: Outline, network: Network, in_sites: bool, overlap: bool, message: Any
-) -> None:
+def check_use(method: Method, does: Outline, network: Network, in_sites: bool) -> None:
     """Refuse a method that cannot be used like that; `does` is what it does, and `in_sites` if sites have several."""
     require(
         not does.takes_exact,
@@ -72,12 +70,6 @@ def check_use(
     require(
         not in_sites or not does.compresses,
         f"{method.name} compresses whole vectors, and each process of a site has a piece: use one process a site",
-    )
-    require(
-        not overlap
-        or (not in_sites and message is None and does.takes_one_point and network.rounds == 1),
-        "overlap=True is for methods that take one gradient a step, one round for each of theirs, one process a "
-        "site, and messages of the parameters' own type: leave it out",
     )
 
 
