@@ -84,9 +84,9 @@ trace
     bar, trace = kernel.run(code)[0]["outputs"]
     sent = [(kind, content["data"]) for kind, content in kernel.messages if "display_data" in kind]
     assert [kind for kind, _ in sent] == ["display_data"] + ["update_display_data"] * 21
-    assert '<progress value="20" max="20"' in sent[-2][1]["text/html"]
-    assert bar["data"] == sent[-1][1] == {"text/plain": "", "text/html": ""}
-    assert "Trace: dsgd" in trace["data"]["text/html"]
+    assert "  100%  loss " in sent[-2][1]["text/plain"]
+    assert bar["data"] == sent[-1][1] == {"text/plain": ""}
+    assert "Trace(dsgd" in trace["data"]["text/html"]
 
 
 def outputs(cell):

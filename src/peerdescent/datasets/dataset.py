@@ -15,7 +15,6 @@ from scipy.sparse import csr_array
 from peerdescent.datasets.partitions import PARTITIONS, Partition, divide
 from peerdescent.datasets.tables import positions
 from peerdescent.digests import checksum
-from peerdescent.display import card, facts
 from peerdescent.errors import require
 
 Features: TypeAlias = NDArray[np.float32] | csr_array
@@ -257,21 +256,6 @@ class Dataset:
         return (
             f"Dataset({self.name!r}, {len(self):,} rows x {self.dimension:,} features, {self._density:.1%} nonzero, "
             f"{self._described()})"
-        )
-
-    def _repr_html_(self) -> str:
-        kind, _, values = self._described().partition(" ")
-        about = {
-            "rows": f"{len(self):,}",
-            "features": f"{self.dimension:,}",
-            "nonzero": f"{self._density:.1%}",
-        }
-        source = {
-            "checksum" if name == "data" else name: value for name, value in self.about.items()
-        }
-        notes = "; ".join(self.notes)
-        return card(
-            f"Dataset: {self.name}", facts({**about, kind: values, **source, "notes": notes})
         )
 
     @property

@@ -13,14 +13,11 @@ from scipy.sparse import csr_array
 from peerdescent.datasets.described import Described
 from peerdescent.datasets.tables import positions, some, whose
 from peerdescent.digests import checksum
-from peerdescent.display import bars, card, facts
 from peerdescent.errors import require, require_memory, unknown, whole
 
 if TYPE_CHECKING:
     from peerdescent.datasets.dataset import Dataset
 
-CLASSES = 16
-"""The most classes that are shown in colours."""
 COPIES = 4
 """Copies of the stacked rows that a problem needs memory for: as they are, times labels, and on the device."""
 PARTITIONS = ("uniform", "label", "shards", "classes", "dirichlet", "quantity", "indices", "groups")
@@ -100,27 +97,6 @@ class Partition:
         names = some(self.names)
         called = f" ({names})" if self.names else ""
         return f"Partition({self.dataset.name!r} over {self.nodes:,} nodes{called}, {sizes} each)"
-
-    def _repr_html_(self) -> str:
-        """The facts, and how many rows of each class the nodes have."""
-        labels, names = self.dataset.labels, self.dataset.label_names
-        about = {
-            "nodes": f"{self.nodes:,}",
-            "rows": f"{self.sizes.sum():,} of {len(self.dataset):,}",
-            **self.about,
-        }
-        if self.names:
-            about.pop("partition", None)  # a checksum
-            about["names"] = some(self.names, CLASSES)
-        counts = {"rows": self.sizes.tolist()}
-        if names and len(names) <= CLASSES:
-            counts = {
-                name: [int((labels[part] == each).sum()) for part in self.indices]
-                for each, name in names.items()
-            }
-        return card(
-            f"Partition: {self.dataset.name}", facts(about), bars(counts, "node", "rows by label")
-        )
 
     @property
     def nodes(self) -> int:

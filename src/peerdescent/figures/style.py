@@ -10,7 +10,6 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from peerdescent.display.elements import COLOURS as COLOURS
 from peerdescent.errors import require
 from peerdescent.files import write
 
@@ -18,6 +17,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#999999",
+)
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1.5, 1)))
 MARKERS = "os^DvPX<>"
 SUFFIXES = (".png", ".pdf", ".svg")

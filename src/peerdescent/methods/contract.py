@@ -16,7 +16,6 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from peerdescent.compressors import Compressor
-from peerdescent.display import card, facts, table
 from peerdescent.errors import require, unknown
 from peerdescent.methods.parameters import Kind, Parameter, Part, declared, with_unit_steps
 from peerdescent.schedules import Schedule, given
@@ -315,17 +314,6 @@ class Method:
     def __repr__(self) -> str:
         return f"Method({self})"
 
-    def _repr_html_(self) -> str:
-        about = {
-            kind: _described(part)
-            for kind, part in zip(("estimator", "fusion"), self.parts, strict=False)
-        }
-        values = [
-            (name, self.parameters[name], about.range) for name, about in self.declared.items()
-        ]
-        tables = [table(("hyperparameter", "value", "may be"), values)] if values else []
-        return card(f"Method: {self.name}", facts(about or {"made": "of two functions"}), *tables)
-
     @property
     def _identity(self) -> Hashable:
         return self.parts or (self.init, self.step)
@@ -397,17 +385,6 @@ def compose(estimator: Estimator, fusion: Fusion, name: str | None = None) -> Me
     for function in functions:
         function.parts = parts
     return Method(init, step, name or "*".join(names), parts)
-
-
-def _described(part: Any) -> str:
-    """The name of a part, and the first line of its documentation."""
-    kind = type(part)
-    line = (kind.__doc__ or "").partition("\n")[0]
-    return (
-        kind.__name__
-        if not line or line.startswith(f"{kind.__name__}(")
-        else f"{kind.__name__}: {line}"
-    )
 
 
 def _pair(returned: Any, part: str, first: str) -> tuple[Vector, Any]:

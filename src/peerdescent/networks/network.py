@@ -8,11 +8,13 @@ with one entry per link.
 
 from __future__ import annotations
 
+import io
 import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import networkx as nx
@@ -22,10 +24,13 @@ from scipy import sparse
 
 from peerdescent.digests import fingerprint, is_library
 from peerdescent.errors import check_fields, require, whole
-from peerdescent.networks import card, spectra, topology, weighing
+from peerdescent.networks import spectra, topology, weighing
 from peerdescent.networks.faults import Fault, parse
 from peerdescent.networks.random_graphs import RandomGraph
 from peerdescent.networks.rounds import Rounds, by_link, matrix
+
+DRAWN = 1000
+"""The most weights of a network that a notebook draws; more are a large picture of little use."""
 
 Floats = NDArray[np.float64]
 
@@ -212,8 +217,13 @@ class Network:
         kind = "" if self.graph is None else "".join(f"{part}, " for part in self.graph.about)
         return f"Network({self.name}, n={self.n}, {period}{kind}{self.rule} weights, {several}{faults}lam={lam})"
 
-    def _repr_html_(self) -> str:
-        return card.html(self)
+    def _repr_svg_(self) -> str | None:
+        if sum(W.nnz for W in self.examples) > DRAWN:
+            return None
+        figures = import_module("peerdescent.figures")  # of a higher layer, and slow to import
+        picture = io.StringIO()
+        figures.drawing(self).savefig(picture, format="svg")
+        return picture.getvalue()
 
     @property
     def faults(self) -> tuple[Fault, ...]:

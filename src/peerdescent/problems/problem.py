@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from peerdescent.digests import fingerprint, is_library
-from peerdescent.display import bars, card, facts
 from peerdescent.errors import require
 from peerdescent.keys import node_keys
 from peerdescent.problems.definition import check_random, definition, digest
@@ -119,27 +118,6 @@ class Problem:
             return "endless samples"
         low, high = int(self.sizes.min()), int(self.sizes.max())
         return f"{low:,} samples each" if low == high else f"{low:,} to {high:,} samples each"
-
-    def _repr_html_(self) -> str:
-        known = (
-            ("penalty", "partition") if "groups" in self.about else ("penalty",)
-        )  # that of groups is a checksum
-        about = {
-            "nodes": f"{self.nodes:,}",
-            "parameters": f"{self.dimension:,}",
-            "data": self._amount,
-            "smoothness": None if self.smoothness is None else f"{self.smoothness:.4g}",
-            "non-smooth term": self.penalty and str(self.penalty),
-            "held here": None if self.held is None else f"data of node {self.held} only",
-            **{
-                "checksum" if name == "data" else name: value
-                for name, value in self.about.items()
-                if name not in known
-            },
-        }
-        sizes = [] if self.sizes is None else self.sizes.tolist()
-        charts = [bars({"": sizes}, "node", "samples")] if len(set(sizes)) > 1 else []
-        return card(f"Problem: {self.name}", facts(about), *charts)
 
     @cached_property
     def samples(self) -> float | None:

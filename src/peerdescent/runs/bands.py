@@ -91,7 +91,7 @@ class Band:
         return statistics.deviation(self.values) if len(self.values) > 1 else np.zeros(len(self.x))
 
     def edges(self, log: bool) -> tuple[np.ndarray, np.ndarray]:
-        """The lower and the upper edge of the band around the mean, for all figures, pages and cards.
+        """The lower and the upper edge of the band around the mean, for all figures and pages.
 
         On a linear axis they are one deviation to either side, but no further than the smallest and the largest value;
         on a `log` axis, where a deviation could reach below zero, the smallest and the largest value.

@@ -1,4 +1,4 @@
-"""Means and deviations over seeds as text, for all tables and cards, so that a result reads the same everywhere."""
+"""Means and deviations over seeds as text, for all tables, so that a result reads the same everywhere."""
 
 from __future__ import annotations
 

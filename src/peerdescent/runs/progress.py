@@ -11,8 +11,6 @@ from typing import Any, Protocol
 from rich import progress as bars
 from rich.console import Console
 
-from peerdescent import display
-
 PATIENCE, PAUSE = 2.0, 0.5
 """Seconds before a notebook's bar is drawn, so that a quick run leaves no empty place, and between two drawings."""
 EVERY = 10.0
@@ -165,10 +163,10 @@ class NotebookBar:
         )
         known = f"{loss:.6g}" if loss == loss else "..."
         words = f"{step / max(1, self._total):.0%}  loss {known}  {passed}  left {left}"
-        drawn = display.progress(self._label, step, self._total, words)
-        self._draw({"text/html": drawn, "text/plain": f"{self._label}  {words}"})
+        self._draw(f"{self._label}  {words}")
 
-    def _draw(self, content: dict[str, str]) -> None:
+    def _draw(self, text: str) -> None:
+        content = {"text/plain": text}
         if self._shown is None:
             # IPython is loaded wherever there is a notebook, and elsewhere it need not be installed.
             self._shown = sys.modules["IPython"].display.display(content, raw=True, display_id=True)
@@ -178,7 +176,7 @@ class NotebookBar:
     def end(self) -> None:
         """Remove the bar."""
         if self._shown is not None:
-            self._draw({"text/html": "", "text/plain": ""})
+            self._draw("")
 
 
 def choose(progress: Any) -> Progress:

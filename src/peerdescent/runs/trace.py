@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import platform
 import re
 import subprocess
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +25,7 @@ import pandas as pd
 import peerdescent
 from peerdescent.errors import require
 from peerdescent.files import write
-from peerdescent.runs import card, checkpoint
+from peerdescent.runs import checkpoint
 from peerdescent.runs.labels import counted
 from peerdescent.runs.metrics import METRICS, Metric
 
@@ -154,7 +158,7 @@ class Trace:
         return f"Trace({self.identity.method}, {self.status}{why}, {counted(self.steps, 'step')}, {values})"
 
     def _repr_html_(self) -> str:
-        return card.html("Trace", [self])
+        return in_notebook(self, self.table)
 
     def summary(self) -> dict[str, Any]:
         """The content of `summary.json`: final metrics, costs, status and versions."""
@@ -312,6 +316,17 @@ def seeds_in(folder: Path) -> list[int]:
     """The seeds that have a run folder in a folder of runs of several."""
     found = (re.fullmatch(r"seed-(\d+)", path.name) for path in folder.glob("seed-*"))
     return sorted(int(match[1]) for match in found if match)
+
+
+def in_notebook(runs: Sequence[Trace] | Trace, table: pd.DataFrame) -> str:
+    """What notebooks show of runs: their text, last rows of a table, and the curve of the loss."""
+    made = f"<div>{html.escape(repr(runs))}</div>{table.tail().to_html()}"
+    figures = import_module("peerdescent.figures")  # of a higher layer, and slow to import
+    with suppress(ValueError):  # a loss that no axis can show, such as one that is NaN throughout
+        picture, size = figures.curves(runs, [("step", "loss")])._repr_png_()
+        source = f"data:image/png;base64,{b64encode(picture).decode()}"
+        made += f'<img src="{source}" width="{size["width"]}" alt="the loss by steps">'
+    return made
 
 
 def have_ended(traces: Sequence[Trace]) -> bool:

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 
 from peerdescent.errors import require, unknown
-from peerdescent.runs import card, checkpoint, statistics
+from peerdescent.runs import checkpoint, statistics
 from peerdescent.runs.bands import HORIZONTAL, Band, at_records, band
 from peerdescent.runs.cells import over_seeds
 from peerdescent.runs.labels import counted
 from peerdescent.runs.metrics import METRICS
-from peerdescent.runs.trace import Status, Trace, have_ended, seeds_in
+from peerdescent.runs.trace import Status, Trace, have_ended, in_notebook, seeds_in
 
 
 class Traces(Sequence[Trace]):
@@ -104,7 +104,7 @@ class Traces(Sequence[Trace]):
         return f"Traces({self[0].identity.method}, {shown})"
 
     def _repr_html_(self) -> str:
-        return card.html("Traces", self, self._has_mean)
+        return in_notebook(self, self.mean)
 
     @property
     def _has_mean(self) -> bool:

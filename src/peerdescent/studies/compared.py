@@ -15,11 +15,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from peerdescent import display, figures, report
+from peerdescent import figures, report
 from peerdescent.errors import require, unknown
 from peerdescent.files import alone, claim, write
 from peerdescent.report.findings import GIVEN, INDEX, is_page
-from peerdescent.runs import card
 from peerdescent.runs.bands import reached
 from peerdescent.runs.cells import Cell, cell
 from peerdescent.runs.labels import counted, slugs
@@ -119,30 +118,8 @@ class Comparison(Mapping[str, Traces]):
         values = ", ".join(f"{name} {cell(self.metrics[self.by], *end)}" for name, *end in ends)
         return f"Comparison({counted(len(self), 'method')}, {counted(self._seeds, 'seed')}, {self.by}: {values}{left})"
 
-    def _repr_html_(self) -> str:
-        if not self.traces:
-            return display.card("Comparison", display.facts({"not run": ", ".join(self.missing)}))
-        head, rows = self._rows(())
-        shown = [[str(one) for one in row] for row in rows]
-        first = next(iter(self.traces.values()))[0].identity
-        about = {
-            "problem": first.problem,
-            "network": first.network,
-            "seeds": self._seeds,
-            **self.how,
-        }
-        every = [trace.table for traces in self.traces.values() for trace in traces]
-        own = [
-            name
-            for name in self.metrics
-            if name not in METRICS and all(name in table for table in every)
-        ]
-        charts = card.charts(
-            self.traces, [self.metrics[name] for name in ("loss", "consensus", *own[: card.OWN])]
-        )
-        marked = [place for place, name in enumerate(self) if name in self._leading]
-        table = display.table(head, shown, marked)
-        return display.card("Comparison", display.facts(about), display.row(*charts), table)
+    def _repr_html_(self) -> str | None:
+        return self.table.to_html() if self.traces else None
 
     @property
     def is_interrupted(self) -> bool:
