@@ -141,14 +141,10 @@ def _checkpoints() -> list[bytes]:
 TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]]]] = {
     "LIBSVM": (_load("some.svm"), lambda: [b"1 1:0.5 3:2\n-1 2:1e-3\n", b"0 0:1 # note\n1 4:1\n"]),
     "CSV": (
-        _load("some.csv"),
-        lambda: [b"a,b,y\n1,2.5,0\n3,4,1\n", b"1,2,cat\n3,,dog\n", b'"a","y"\n1,0\n2,1\n'],
-    ),
-    "table": (
-        _load("table.csv", labels=None, target="y", groups="g", index=0),
+        _load("some.csv", labels=None, target="y", groups="g"),
         lambda: [
-            b"i,g,city,x,y\na,1,Ulm,2.5,no\nb,2,Bern,,yes\n",
-            b"i,g,x,y\n1,a,True,0.5\n2,b,False,7\n3,b,True,8\n",
+            b"g,a,x,y\n1,7,2.5,no\n2,8,3,yes\n",
+            b"g,x,y\na,True,0.5\nb,False,7\nb,True,8\n",
         ],
     ),
     "NPZ": (_load("some.npz"), lambda: [_npz()]),

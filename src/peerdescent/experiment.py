@@ -81,11 +81,6 @@ def label(text: str) -> int | str:
     return int(text) if re.fullmatch(r"\s*[-+]?\d+\s*", text) else text.strip()
 
 
-def column(text: str) -> int | str:
-    """A column of a table: its number, or its name."""
-    return label(text)
-
-
 def labels(text: str) -> tuple[int | str, ...]:
     """Several classes, as in `1,3,5`."""
     return tuple(map(label, text.split(",")))
@@ -133,15 +128,7 @@ class Options:
     positive: tuple[int | str, ...] | None = _option(
         None, "Data", "Classes counted as +1, as in 1,3,5.", shown="the set's own", parser=labels
     )
-    target: int | str | None = _option(
-        None, "Data", "Label column of a CSV, by name or number.", shown="the last", parser=column
-    )
-    header: bool | None = _option(
-        None, "Data", "Whether the first line of a CSV has names.", shown="if it has text"
-    )
-    index: int | str | None = _option(
-        None, "Data", "Column of a CSV that is no feature.", parser=column
-    )
+    target: str | None = _option(None, "Data", "Column of a CSV that has the labels.")
     scale: bool | None = _option(None, "Data", "Scale columns to \\[0, 1].", shown="the set's own")
     normalise: bool | None = _option(
         None, "Data", "Scale rows to norm 1.", shown="yes, but for a file's real targets"
@@ -156,9 +143,7 @@ class Options:
         None, "Data", "Of dirichlet and quantity: small is skewed.", shown="0.5"
     )
     each: int | None = _option(None, "Data", "Shards or classes a node.", least=1, shown="2")
-    groups: int | str | None = _option(
-        None, "Data", "Column of a CSV whose values are the nodes.", parser=column
-    )
+    groups: str | None = _option(None, "Data", "Column of a CSV whose values are the nodes.")
     data_seed: int = _option(0, "Data", "For rows and partition.", least=0, most=2**32 - 1)
     problem: str = _option("logistic", "Problem", "What is minimised:", choices=tuple(PROBLEMS))
     strength: float | None = _option(
@@ -334,16 +319,13 @@ def _typed(name: str, value: Any, shown: str) -> Any:
         good = isinstance(words, list) and all(isinstance(item, str) for item in words)
         require(good, f'{shown}: must be a list of texts, as in ["{example}"]')
         return tuple(words)
-    if name in ("positive", "target", "index", "groups"):
-        if name == "positive" and isinstance(value, str):
+    if name == "positive":
+        if isinstance(value, str):
             return labels(value)
-        given = value if isinstance(value, list) and name == "positive" else [value]
+        given = value if isinstance(value, list) else [value]
         good = len(given) > 0 and all(type(item) in (int, str) for item in given)
-        require(
-            good,
-            f"{shown}: must be {'classes, as in [1, 3]' if name == 'positive' else 'a name or a number'}",
-        )
-        return tuple(given) if name == "positive" else value
+        require(good, f"{shown}: must be classes, as in [1, 3]")
+        return tuple(given)
     kind = KINDS.get(name, str)
     accepted = {float: (float, int), Path: (str,)}.get(kind, (kind,))
     require(type(value) in accepted, f"{shown}: must be {_WORDS[kind]}")
@@ -396,9 +378,7 @@ def build(
             f"{name}={value!r} has no meaning with problem={options.problem!r}: leave it out"
         )
     problem: problems.Problem = getattr(problems, options.problem)(held, **given)
-    for text in (
-        one for one in partition.dataset.notes if " read as 0, in " not in one
-    ):  # of that `load` has warned
+    for text in partition.dataset.notes:
         note(f"{partition.dataset.name}: {text}")
     if node is None:
         return problem, network
@@ -426,8 +406,6 @@ def partition_of(options: Options) -> datasets.Partition:
         labels=kind,
         positive=options.positive,
         target=options.target,
-        header=options.header,
-        index=options.index,
         groups=options.groups,
     )
     by = options.partition
@@ -453,8 +431,13 @@ def metrics_of(
         classes,
         f"test={options.test!r} has no meaning with problem={options.problem!r}: leave it out",
     )
-    columns = {name: getattr(options, name) for name in ("target", "header", "index", "groups")}
-    rows = datasets.load(options.test, data_dir=options.data_dir, like=data, **columns)
+    rows = datasets.load(
+        options.test,
+        data_dir=options.data_dir,
+        like=data,
+        target=options.target,
+        groups=options.groups,
+    )
     return [runs.accuracy(problem.predict, rows)]
 
 

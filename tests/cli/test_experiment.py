@@ -65,17 +65,15 @@ def test_lists_of_methods_and_classes_are_read_back():
     assert config.settle(values, {}) == options
     Path("c.toml").write_text("positive = [1, 3]")
     assert config.read("c.toml", "method") == {"positive": (1, 3)}
-    Path("c.toml").write_text(
-        'positive = "1,odd"\ntarget = "y"\nindex = 0\ngroups = "site"\nscale = true'
-    )
-    read = {"positive": (1, "odd"), "target": "y", "index": 0, "groups": "site", "scale": True}
+    Path("c.toml").write_text('positive = "1,odd"\ntarget = "y"\ngroups = "site"\nscale = true')
+    read = {"positive": (1, "odd"), "target": "y", "groups": "site", "scale": True}
     assert config.read("c.toml", "method") == read
     for wrong in (
         "positive = []",
         "positive = [1.5]",
         "target = [1]",
         "target = true",
-        "index = 1.5",
+        "target = 3",
         "groups = []",
     ):
         Path("c.toml").write_text(wrong)

@@ -79,7 +79,7 @@ def test_help_shows_types_ranges_choices_and_defaults(peer, monkeypatch):
         "<name> How nodes share the rows: uniform, label, shards, classes, dirichlet,"
     )
     assert lines["--scale"] == "--no-scale Scale columns to [0, 1]. [default: the set's own]"
-    assert lines["--target"].startswith("<column> ")
+    assert lines["--target"].startswith("<str> ")
     assert lines["--data-dir"].startswith("<dir> ")
     assert lines["--data"].startswith("<str> ")
     assert lines["--quiet"] == "No progress and no notes."

@@ -39,12 +39,9 @@ BAD = {
     "run dsgd --nodes 1000000 --rows 200": "1000000 nodes cannot share 200 rows",
     "run dsgd --data synthetic-10000000x10000000": "10,000,000 features would take about 7,450,582 GiB, and there",
     "run dsgd --data synthetic-1x1" + "0" * 100: "GiB of memory: make fewer rows or features",
-    "run dsgd --header": "--header is for .csv files: digits knows its labels and features",
-    "run dsgd --no-header": "--no-header is for .csv files",
-    "run dsgd --target y": "--target y is for .csv files",
-    "run dsgd --index id": "--index id is for .csv files",
-    "run dsgd --groups hospital": "--groups hospital is for .csv files",
-    "run dsgd --data synthetic-100x5 --target 3": "--target 3 is for .csv files: synthetic-100x5 knows",
+    "run dsgd --target y": "--target y is for tables, such as .csv files, and digits is none: leave",
+    "run dsgd --groups hospital": "--groups hospital is for tables, such as .csv files",
+    "run dsgd --data synthetic-100x5 --target 3": "--target 3 is for tables, such as .csv files, and",
     "run dsgd --each 3": "--each 3 has no meaning with --partition uniform: leave it out, or say --partition shards or",
     "run dsgd --partition shards --each 0": "--each 0: must be greater than or equal to 1",
     "run dsgd --partition shards --each 1000": "20 nodes with --each 1000 need 20,000 shards, and there are 1,797 rows",
@@ -187,66 +184,68 @@ BAD_FILES = {
         "run dsgd --data x.svm --nodes 2",
         "2,000,000,000 features at 2 nodes would take about",
     ),
-    "0,1,2\n5,6,0\n7,8,1\n": (
+    "a,b,y\n0,6,0\n1,8,1\n": (
         "run dsgd --data x.csv --nodes 2",
-        "may be names of columns or numbers; say which by --header",
+        "say which column of x.csv has the labels by --target: its columns are a, b, y",
     ),
     ",a,y\n0,6,0\n1,8,1\n": (
-        "run dsgd --data x.csv --nodes 2",
-        "the first column of x.csv has no name, so it is an index: leave it out by --index 0, or if",
+        "run dsgd --data x.csv --target y --nodes 2",
+        "the first column of x.csv has no name, as an index in a file: read it by pandas.read_csv",
+    ),
+    "a,b,y\n1,,0\n3,4,1\n": (
+        "run dsgd --data x.csv --target y --nodes 2",
+        "x.csv has missing values in b: fill them in, as by frame.fillna(frame.median()), or leave",
     ),
     "a,b,y\n1,2,0\n3,4,1\n5,6,2\n": (
-        "run dsgd --data x.csv --nodes 2",
+        "run dsgd --data x.csv --target y --nodes 2",
         "(0, 1, 2), and binary labels need two: say which become +1, as in --positive 2, name another column of labels "
         "by --target, or use --problem softmax",
     ),
     "a,y\n1,0.5\n3,1.5\n5,2.25\n": (
-        "run dsgd --data x.csv --nodes 2",
+        "run dsgd --data x.csv --target y --nodes 2",
         "x.csv has 3 different labels (0.5, 1.5, 2.25), and binary labels need two: say which become +1, as in "
         "--positive 2.25, name another column of labels by --target, or use --problem linear",
     ),
     "a,y\n1,0.5\n3,1.5\n5,2.75\n": (
-        "run dsgd --data x.csv --nodes 2 --problem softmax",
+        "run dsgd --data x.csv --target y --nodes 2 --problem softmax",
         "x.csv has labels such as 0.5: classes are whole numbers or text; use --problem linear",
     ),
     "a,y\n1,no\n3,yes\n5,no\n": (
-        "run dsgd --data x.csv --nodes 2 --problem linear",
+        "run dsgd --data x.csv --target y --nodes 2 --problem linear",
         "x.csv has labels such as 'no': real targets are numbers; use --problem logistic for two classes, or softmax",
     ),
     "a,site,y\n1,Ulm,0\n3,Bern,1\n5,Ulm,1\n": (
-        "run dsgd --data x.csv --groups site --nodes 3",
+        "run dsgd --data x.csv --target y --groups site --nodes 3",
         "site has 2 different values, which are the nodes: leave out --nodes 3",
     ),
     "a,site,y\n2,Ulm,0\n3,Bern,1\n5,Ulm,1\n": (
-        "run dsgd --data x.csv --groups site --partition label",
+        "run dsgd --data x.csv --target y --groups site --partition label",
         "--partition label has no meaning with --groups, which are the nodes: leave one out",
     ),
     "a,site,y\n3,Ulm,0\n3,Bern,1\n5,Ulm,1\n": (
-        "run dsgd --data x.csv --nodes 2",
-        "column 'site' of x.csv holds 'Ulm': name the column of labels by --target, and texts",
+        "run dsgd --data x.csv --target y --nodes 2",
+        "column 'site' of x.csv holds 'Ulm', which is no number: turn texts into columns of numbers",
     ),
     "a,site,y\n4,Ulm,0\n3,Bern,1\n5,Ulm,1\n": (
         "run dsgd --data x.csv --nodes 2 --target z",
         "--target z is no column of x.csv: its columns are a, site, y",
     ),
     "a,site,y\n5,Ulm,0\n3,,1\n5,Ulm,1\n": (
-        "run dsgd --data x.csv --groups site",
+        "run dsgd --data x.csv --target y --groups site",
         "site is missing in 1 rows: fill",
-    ),
-    "a,b,y\n" + "".join(f"{k},7,{k % 2}\n" for k in range(12)): (
-        "run dsgd --data x.csv --nodes 2",
-        "counts the rows, so it is an index: leave it out by --index a, or if it is a feature, ",
     ),
     "1 1:-2\n-1 2:1\n": (
         "run dsgd --data x.svm --nodes 2 --scale",
         "x.svm is sparse, and --scale would fill column 0, whose smallest value is -2: pass --no-scale, or load",
     ),
     "1 1:-3\n-1 2:1\n": (
-        "run dsgd --data x.svm --index 0",
-        "--index 0 is about columns, and x.svm is not a .csv file: save a table as .csv, or read it by pandas in "
-        "Python; for other files leave it out",
+        "run dsgd --data x.svm --target y",
+        "--target y is for tables, such as .csv files, and",
     ),
-    "a,b,y\n" + "1" * 400 + ",2,0\n3,4,1\n": ("run dsgd --data x.csv --nodes 2", "x.csv"),
+    "a,b,y\n" + "1" * 400 + ",2,0\n3,4,1\n": (
+        "run dsgd --data x.csv --target y --nodes 2",
+        "x.csv",
+    ),
 }
 
 
@@ -268,13 +267,15 @@ def test_a_device_that_is_not_there():
 
 
 def test_config_has_absolute_paths_of_data(peer):
-    Path("x.csv").write_text("1,2,0\n3,4,1\n5,7,0\n9,8,1\n")
+    Path("x.csv").write_text("a,b,y\n1,2,0\n3,4,1\n5,7,0\n9,8,1\n")
     assert (
         peer(
             "run",
             "dsgd",
             "--data",
             "x.csv",
+            "--target",
+            "y",
             "--nodes",
             "2",
             "--steps",
@@ -292,23 +293,13 @@ def test_config_has_absolute_paths_of_data(peer):
     )
 
 
-@pytest.mark.parametrize(
-    ("flags", "rows"), [("--header --target 0", 4), ("--no-header --target 0", 5)]
-)
-def test_header_and_target(peer, flags, rows):
-    Path("x.csv").write_text("0,1,2\n1,5,6\n0,7,9\n1,8,3\n0,7,7\n")
-    command = f"run dsgd --data x.csv {flags} --nodes 2 --steps 1 --quiet"
-    assert peer(*command.split(), "--rows", rows).code == 0
-    assert f"the {rows} rows of x.csv" in peer(*command.split(), "--rows", rows + 1).err
-
-
 MESSAGES = {
     "rows=3 and data_dir='a b'": "--rows 3 and --data-dir 'a b'",
     "rows = 3: must be": "--rows 3: must be",
     "epochs = 3, steps = 4: give": "--epochs 3, --steps 4: give",
     "say by='label', 'shards' or by=\"x's\"": """say --partition label, 'shards' or --partition 'x'"'"'s'""",
-    "name it by target=, or index=-1; positive=[1, 'odd']": "name it by --target, or --index -1; --positive 1,odd",
-    "scale=True, scale=False, header=None": "--scale, --no-scale, --header",
+    "name it by target=, or each=-1; positive=[1, 'odd']": "name it by --target, or --each -1; --positive 1,odd",
+    "scale=True, scale=False, target=None": "--scale, --no-scale, --target",
     "strength=1e-4, strength=inf, strength=nan.": "--strength 1e-4, --strength inf, --strength nan.",
     "gt-hsgd[rows=3] and x.rows=3, my_rows=3": "gt-hsgd[rows=3] and x.rows=3, my_rows=3",
     "alpha = 3: must be": "alpha = 3: must be",
@@ -328,17 +319,12 @@ def test_messages_have_only_flags_that_the_command_has():
 
 @pytest.mark.filterwarnings("always")
 def test_what_is_done_to_a_file_is_said(peer):
-    Path("x.csv").write_text("id,site,sex,dose,ill\na,Ulm,m,1,no\nb,Ulm,f,,yes\nc,Bern,f,2,no\n")
-    command = "run dsgd --data x.csv --target ill --index id --groups site --scale --no-normalise --steps 2 --record 1"
+    Path("x.csv").write_text("site,age,dose,ill\nUlm,30,1,no\nUlm,50,4,yes\nBern,40,2,no\n")
+    command = "run dsgd --data x.csv --target ill --groups site --scale --no-normalise --steps 2 --record 1"
     answer = peer(*command.split(), "--out", "a")
-    assert answer.err.splitlines()[:3] == [
-        "warning: x.csv: 1 missing value (11.1%) is read as 0, in dose; "
-        "if 0 is far from the others there, fill them before",
-        "x.csv: texts in sex became a column of 0 and 1 each",
-        "x.csv: labels: -1 is no; +1 is yes",
-    ]
+    assert answer.err.splitlines()[0] == "x.csv: labels: -1 is no; +1 is yes"
     options = experiment.read("a/config.toml", "method")
-    assert {options[name] for name in ("target", "index", "groups")} == {"ill", "id", "site"}
+    assert (options["target"], options["groups"]) == ("ill", "site")
     assert (options["nodes"], options["scale"], options["normalise"]) == (2, True, False)
     assert "+1 is" not in peer(*command.split(), "--quiet").err
     again, first = (
@@ -363,7 +349,9 @@ def test_what_is_done_to_a_file_is_said(peer):
 )
 def test_notes_about_rows_and_columns_have_flags(peer, flags, normalised, said):
     Path("x.csv").write_text("a,b,y\n1,2000,1\n2,3000,2\n0,1000,3\n")
-    answer = peer(*f"run dsgd --data x.csv --nodes 2 --steps 1 --record 1 --out a {flags}".split())
+    answer = peer(
+        *f"run dsgd --data x.csv --target y --nodes 2 --steps 1 --record 1 --out a {flags}".split()
+    )
     assert said in answer.err
     assert ("norm 1" in answer.err) == normalised
 
@@ -422,12 +410,7 @@ def commands():
             yield [name, *needed.get(name, [])], command
 
 
-NUMBERS = {name for name, kind in KINDS.items() if kind in (int, float)} - {
-    "precision",
-    "target",
-    "index",
-    "groups",
-}
+NUMBERS = {name for name, kind in KINDS.items() if kind in (int, float)} - {"precision"}
 NUMBERS |= {"seeds", "lam", "epsilon", "alpha", "initial_batch"}
 WRONG = [
     ([*words, option.opts[-1]])

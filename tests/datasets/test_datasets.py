@@ -289,9 +289,9 @@ def test_a_name_is_not_a_path(tmp_path, monkeypatch):
 
 
 def test_paths_are_looked_for_in_the_folders_too(tmp_path, monkeypatch):
-    write(tmp_path / "mine" / "some.csv", "1,0\n2,1\n")
+    write(tmp_path / "mine" / "some.svm", "1 1:1\n-1 1:2\n")
     monkeypatch.setenv("PEERDESCENT_DATA", str(tmp_path))
-    assert len(load("mine/some.csv")) == 2
+    assert len(load("mine/some.svm")) == 2
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])
@@ -343,7 +343,11 @@ def test_a_set_of_the_wrong_shape_is_an_error(tmp_path, monkeypatch):
         ("some.csv", {}, "no file some.csv, looked for in "),
         ("./a9a", {}, "give its whole path, or a named set: digits, a9a"),
         (".", {}, "no file ., looked for"),
-        ("digits", {"target": 3}, "target=3 is for .csv files: digits knows its labels"),
+        (
+            "digits",
+            {"target": "y"},
+            "target='y' is for tables, such as .csv files, and digits is none",
+        ),
         ("digits", {"positive": 11}, "of the classes of digits: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9"),
     ],
 )
@@ -368,8 +372,8 @@ def test_bad_name(tmp_path, monkeypatch, name, options, message):
         ({"labels": "real"}, [1, 2, 3, 2]),
     ],
 )
-def test_label_mapping(tmp_path, options, labels):
-    data = load(write(tmp_path / "some.csv", "1,1\n1,2\n1,3\n1,2\n"), **options)
+def test_label_mapping(options, labels):
+    data = load(([[1]] * 4, [1, 2, 3, 2]), **options)
     kind = "binary" if "positive" in options else options.get("labels", "classes")
     assert data.labels.tolist() == labels
     assert data.kind == kind
@@ -377,9 +381,9 @@ def test_label_mapping(tmp_path, options, labels):
 
 
 def test_two_classes_and_text(tmp_path):
-    path = write(tmp_path / "some.csv", "1,signal\n1,background\n")
-    assert load(path).labels.tolist() == [1, -1]
-    assert load(path, positive="background").labels.tolist() == [-1, 1]
+    texts = ([[1], [1]], ["signal", "background"])
+    assert load(texts).labels.tolist() == [1, -1]
+    assert load(texts, positive="background").labels.tolist() == [-1, 1]
     assert load(write(tmp_path / "flipped", "1 1:1\n0 1:1\n")).labels.tolist() == [1, -1]
 
 

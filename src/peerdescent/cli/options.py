@@ -30,8 +30,6 @@ METAVARS = {tuple[str, ...]: "NAME=NUMBER", bool: "", int: "<int>", float: "<flo
 REPLACED = {
     "drop(..., one_way=True)": "--fault drop=0.1,one-way",
     "without one_way": "without one-way",
-    "is not a .csv file: leave it out": "is not a .csv file: save a table as .csv, or read it by pandas in Python; for "
-    "other files leave it out",
     "numbers; use a problem for classes": "numbers; use --problem logistic for two classes, or softmax",
     "a problem for real targets": "--problem linear",
     "a problem for classes": "--problem softmax",

@@ -15,56 +15,38 @@ if TYPE_CHECKING:
 
 
 def arranged(table: Table, like: Dataset, name: str) -> Table:
-    """The table with the columns of another data set, in its order; texts that do not occur have columns of zeros."""
+    """The table with the columns of another data set, in its order."""
     table = _counted(table, like, name)
-    features, wanted = table.features, like.columns
-    if not (table.columns and wanted):
-        if (
-            hasattr(features, "tocsr") and features.shape[1] < like.dimension
-        ):  # a file does not show empty columns
-            features.resize((features.shape[0], like.dimension))
-        width = features.shape[1]
+    features, columns, wanted = table.features, table.columns, like.columns
+    if hasattr(features, "tocsr") and features.shape[1] < like.dimension:
+        features.resize((features.shape[0], like.dimension))  # a file does not show empty columns
+    elif columns and wanted and columns != wanted:
+        other = sorted(set(columns) ^ set(wanted))
         require(
-            width == like.dimension,
-            f"{name} has {width} features, and {like.name} {like.dimension}: give the same columns",
+            not other,
+            f"only one of {name} and {like.name} has {some(other)}: give the same columns",
         )
-        return table._replace(columns=wanted)
-    unknown = [column for column in table.columns if column not in wanted]
+        features = features[:, [columns.index(column) for column in wanted]]
+    width = features.shape[1]
     require(
-        not unknown,
-        f"{name} has {some(unknown)}, which {like.name} has not: leave out that column, or those rows",
+        width == like.dimension,
+        f"{name} has {width} features, and {like.name} {like.dimension}: give the same columns",
     )
-    missing = [
-        column
-        for column in wanted
-        if column not in table.columns
-        and not any(column.startswith(f"{text}=") for text in table.encoded)
-    ]
-    require(
-        not missing, f"{name} has no {some(missing)}, which {like.name} has: give the same columns"
-    )
-    found = np.zeros((features.shape[0], len(wanted)), features.dtype)
-    found[:, [wanted.index(column) for column in table.columns]] = features
-    return table._replace(features=found, columns=wanted)
+    return table._replace(features=features, columns=wanted)
 
 
 def _counted(table: Table, like: Dataset, name: str) -> Table:
-    """The table, with features that are counted from the same number as in the file of another data set."""
-    if table.first is None:
-        return table
+    """The table, with features that are counted from 0 or 1 as in the file of the others."""
     wanted = like.reading.first if like.reading else None
-    remedy = f"pass what sklearn.datasets.load_svmlight_file gives with zero_based= and n_features={like.dimension}"
+    if table.first in (None, wanted):
+        return table
     require(
-        (table.first, wanted) != (0, 1),
-        f"{name} has a feature 0, and {like.name} counts from 1: if that has only no entry in its feature 0, load both "
-        f"again, and {remedy}",
+        wanted == 0,
+        f"{name} and {like.name} may count features from 0 and from 1: pass what "
+        "sklearn.datasets.load_svmlight_file gives of both with "
+        f"zero_based= and n_features={like.dimension}",
     )
-    require(
-        wanted is not None or table.first == 0 or table.features.shape[1] >= like.dimension,
-        f"{name} may count features from 0 or 1, and {like.name} is no such file: {remedy}",
-    )
-    wanted = table.first if wanted is None else wanted
-    return table._replace(features=shifted(table.features, table.first - wanted), first=wanted)
+    return table._replace(features=shifted(table.features, 1), first=0)
 
 
 def relabelled(raw: Raw, like: Dataset, name: str) -> Labels:

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 
 from peerdescent.datasets.tables import Table
 
-PARSER_VERSION = 5
+PARSER_VERSION = 6
 
 
 def cache_folder() -> Path:
@@ -64,20 +64,13 @@ def _read(file: Path) -> Table:
             features = csr_array(
                 (parts["data"], parts["indices"], parts["indptr"]), shape=parts["shape"]
             )
-        columns, encoded = (tuple(parts[name].tolist()) for name in ("columns", "encoded"))
         first = int(parts["first"]) if "first" in parts else None
-        return Table(features, parts["labels"], columns, encoded, parts.get("groups"), first=first)
+        return Table(features, parts["labels"], first=first)
 
 
 def _write(file: Path, table: Table) -> None:
     features = table.features
-    parts: dict[str, NDArray[Any]] = {
-        "labels": np.asarray(table.labels),
-        "columns": np.array(table.columns, str),
-        "encoded": np.array(table.encoded, str),
-    }
-    if table.groups is not None:
-        parts["groups"] = table.groups
+    parts: dict[str, NDArray[Any]] = {"labels": np.asarray(table.labels)}
     if table.first is not None:
         parts["first"] = np.array(table.first)
     if isinstance(features, np.ndarray):

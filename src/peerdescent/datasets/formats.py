@@ -8,11 +8,8 @@ import http.client
 import math
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from functools import partial
-from itertools import dropwhile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,26 +29,6 @@ CELL_BYTES = 32
 """Memory that a number takes while a text is parsed, beside the text."""
 
 
-@dataclass(frozen=True)
-class TableOptions:
-    """What `load` is told about the columns of a table."""
-
-    target: tables.Column | None = None
-    header: bool | None = None
-    index: tuple[tables.Column, ...] = ()
-    groups: tables.Column | None = None
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """Those that are given, by name, as they were given."""
-        index = self.index[0] if len(self.index) == 1 else list(self.index) or None
-        return {
-            name: value
-            for name, value in (asdict(self) | {"index": index}).items()
-            if value is not None
-        }
-
-
 def uncompressed_suffix(path: Path) -> str:
     """The suffix of a file's name, without that of its compression.
 
@@ -61,25 +38,18 @@ def uncompressed_suffix(path: Path) -> str:
     return (path.with_suffix("") if path.suffix in COMPRESSIONS else path).suffix.lower()
 
 
-def read_file(path: Path, options: TableOptions) -> Table:
-    """Read a .csv or .npz file; any other file is read as LIBSVM text, which has no suffix of its own."""
-    suffix = uncompressed_suffix(path)
-    if suffix == ".csv":
-        return read_csv(path, options)
-    for name, value in options.given.items():
-        raise ValueError(
-            f"{name}={value!r} is about columns, and {path.name} is not a .csv file: leave it out"
-        )
-    return read_npz(path) if suffix == ".npz" else read_libsvm([path])
-
-
 def read_set(known: NamedSet, paths: Sequence[Path]) -> Table:
     """Read the files of a named set, or the set that comes with scikit-learn."""
     if known.form == "embedded":
         return Table(*load_digits(return_X_y=True))
     if known.form == "libsvm":
         return read_libsvm(paths, features=known.shape[1])
-    return read_csv(paths[0]) if known.form == "csv" else read_idx(paths)
+    if known.form == "csv":
+        frame = read_csv(paths[0])
+        if frame.columns[0].isdecimal():  # the file of UCI has no names
+            frame = read_csv(paths[0], header=None)
+        return Table(tables.numbers(frame.iloc[:, :-1], known.name), frame.iloc[:, -1].to_numpy())
+    return read_idx(paths)
 
 
 def read_libsvm(paths: Sequence[Path], features: int | None = None) -> Table:
@@ -103,54 +73,12 @@ def read_libsvm(paths: Sequence[Path], features: int | None = None) -> Table:
         return Table(rows, np.concatenate(parts[1::2]), first=first)
 
 
-def read_csv(path: Path, options: TableOptions = TableOptions()) -> Table:  # noqa: B008  # it cannot change
-    """Read separated text, with or without a header; the labels are in the last column unless `target` is given.
-
-    Values are separated by commas, or if that makes one column of each line, by semicolons or tabs.
-    A first line of numbers that may be names is refused unless `header` says what it is. So are an index column that is
-    not named by `index`, and texts as features unless `target` says where the labels are.
-    """
-    target, header, unsure = options.target, options.header, False
-    with _reading(path, "comma-separated text"):
-        _require_fits(path, b",;\t\n")
-        first, separator = _first_lines(path)
-        if header is None:
-            header = _has_header(first)
-            unsure = not header and _may_be_names(first)
-        frame = pd.read_csv(path, header=0 if header else None, low_memory=False, sep=separator)
-        require(
-            not unsure or _comes_again(first.iloc[0], frame),
-            f"its first line is {tables.some(first.iloc[0].fillna('(empty)').tolist(), 4)}, which may be names of "
-            "columns or numbers; say which by header=",
-        )
-    written = first.iloc[0].dropna().astype(str).str.strip().tolist() if header else []
-    twice = next(
-        (name for name in written if written.count(name) > 1), None
-    )  # pandas has renamed the second
-    require(twice is None, f"{path.name} has several columns called {twice!r}: rename all but one")
-    require(
-        len(frame) > 0 and frame.shape[1] > 1,
-        f"{path.name} has {len(frame)} rows of {frame.shape[1]} columns: give features and labels, comma-separated",
-    )
-    asked = replace(options, target=-1 if target is None else target)
-    found = tables.roles(frame, asdict(asked), path.name, numbered=True)
-    for place, name in enumerate(frame.columns):
-        require(
-            not header
-            or name in found["index"]
-            or name in found.values()
-            or bool(first.iloc[0].notna().iloc[place]),
-            f"{'the first column' if place == 0 else f'column {place}'} of {path.name} has no name, so it is an index: "
-            f"leave it out by index={place}, or if it is a feature, name it",
-        )
-    for role in found.keys() & {"target", "groups"}:
-        _keep_texts(
-            frame,
-            found[role],
-            partial(pd.read_csv, path, header=0 if header else None, sep=separator),
-        )
-    made = tables.table(frame, path.name, texts=target is not None, **found)
-    return made if header or made.encoded else made._replace(columns=())
+def read_csv(path: Path, **options: Any) -> tables.Frame:
+    """The frame that pandas reads from a file, by its defaults or other options."""
+    remedy = "read it by pandas.read_csv with its options, and load the frame"
+    with _reading(path, "comma-separated text", remedy):
+        _require_fits(path, b",\n")
+        return pd.read_csv(path, **options)
 
 
 def read_npz(path: Path) -> Table:
@@ -230,96 +158,6 @@ def _numbers(column: pd.Series[Any]) -> NDArray[np.float32]:
     return column.to_numpy(np.float32, na_value=np.nan)
 
 
-def _first_lines(path: Path) -> tuple[pd.DataFrame, str]:
-    """The first two lines of a table, and what separates their values."""
-
-    def lines(separator: str) -> pd.DataFrame:
-        return pd.read_csv(path, header=None, nrows=2, dtype=object, sep=separator)
-
-    several = {}
-    for separator in ",;\t":
-        with suppress(pd.errors.ParserError):  # lines of different lengths: then it is another one
-            found = lines(separator)
-            if found.shape[1] > 1:
-                several[separator] = found
-    unsure = all(
-        separator in several and several[separator].notna().all(axis=None) for separator in ",;"
-    )
-    require(
-        not unsure,
-        "its separator may be , or ;: read it by pandas.read_csv, with sep= and decimal=, and load that",
-    )
-    separator = next(iter(several), ",")
-    return several[separator] if several else lines(","), separator
-
-
-def _has_header(first: pd.DataFrame) -> bool:
-    """Whether the first line is a header: it has text and no number at all, or text in a column of numbers."""
-    head, *rest = [
-        [tables.is_number(cell) for cell in row] for row in first.to_numpy()
-    ]  # an empty cell is NaN
-    texts = not all(head) and not any(np.array(head) & first.iloc[0].notna())
-    return texts or any(
-        below and not above for row in rest for above, below in zip(head, row, strict=True)
-    )
-
-
-def _may_be_names(first: pd.DataFrame) -> bool:
-    """Whether a first line of numbers may be names: 0, 1, 2, ..., or whole numbers above features that are not.
-
-    Empty cells before them, above an index, are as pandas writes them. Texts beside them, above texts, do not count.
-    """
-    lines = first.fillna("").to_numpy().tolist()
-    if len(lines) < 2:
-        return False
-    cells = list(zip(*lines, strict=True))  # above and below
-    indexed = cells[0][0] == "" and cells[0][1].strip() == "0"
-    cells = list(dropwhile(lambda cell: cell[0] == "", cells))
-    head = [above for above, _ in cells if above == "" or tables.is_number(above)]
-    least = int(len(head) == len(cells))  # a line without texts needs more columns
-    if (
-        not head
-        or not all(cell.strip().isdecimal() and len(cell) < 10 for cell in head)
-        or len(set(head)) < len(head)
-    ):
-        return False
-    numbers = [int(cell) for cell in head]
-    counted = len(head) > least and numbers == list(range(numbers[0], numbers[0] + len(head)))
-    below = [
-        cell for above, cell in cells[:-1] if tables.is_number(above)
-    ]  # the last column may be labels
-    fractions = len(below) > least and not any(
-        cell.strip().lstrip("-").isdecimal() for cell in below
-    )
-    return counted or indexed or fractions
-
-
-def _comes_again(line: pd.Series[Any], frame: tables.Frame) -> bool:
-    """Whether a text of the first line is one of the texts below it, so that it is no name, or only one row follows."""
-    texts = [
-        (k, cell)
-        for k, cell in enumerate(line)
-        if isinstance(cell, str) and not tables.is_number(cell)
-    ]
-    return bool(texts) and (
-        len(frame) < 3
-        or any(
-            (frame.iloc[1:, k].astype(str).str.lower() == cell.lower()).any() for k, cell in texts
-        )
-    )
-
-
-def _keep_texts(
-    frame: tables.Frame, column: tables.Column, read: Callable[..., tables.Frame]
-) -> None:
-    """Put back the texts of a column that pandas took for numbers, where several of them are one number."""
-    numbers = frame[column]
-    if pd.api.types.is_numeric_dtype(numbers) and not pd.api.types.is_bool_dtype(numbers):
-        texts = read(usecols=[frame.columns.get_loc(column)], dtype=str).iloc[:, 0]
-        if texts.str.strip().nunique() != numbers.nunique():
-            frame[column] = texts
-
-
 def _claim(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[int, ...]:
     """The shape of an array in a NumPy archive; refused if it is not all there, too large, or of Python objects."""
     with archive.open(member) as file:
@@ -382,13 +220,11 @@ def _idx(path: Path) -> NDArray[np.uint8]:
 
 
 @contextmanager
-def _reading(source: Path | str, kind: str) -> Iterator[None]:
+def _reading(source: Path | str, kind: str, remedy: str = "") -> Iterator[None]:
     try:
         yield
-    except UnicodeDecodeError as error:
-        remedy = "save it as UTF-8, or read it by pandas.read_csv with its encoding, and load that"
-        raise ValueError(f"cannot read {source} as {kind}: {error}; {remedy}") from None
     except Exception as error:  # parsers of others raise nearly anything
+        said = (str(error) or type(error).__name__).strip()
         raise ValueError(
-            f"cannot read {source} as {kind}: {str(error) or type(error).__name__}"
+            f"cannot read {source} as {kind}: {said}{remedy and f'; {remedy}'}"
         ) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from scipy.sparse import csr_array
 
 from peerdescent.datasets import tables
 from peerdescent.datasets.dataset import summed
-from peerdescent.datasets.formats import TableOptions
 from peerdescent.datasets.tables import Table
 from peerdescent.errors import require
 
@@ -26,14 +24,17 @@ UNLABELLED = (
 )
 
 
-def read(source: Any, options: TableOptions, name: str | None = None) -> tuple[str, Table]:
-    """The name and the table of data in memory."""
-    require(options.header is None, f"header={options.header} is for .csv files: leave it out")
+def read(
+    source: Any,
+    target: tables.Column | None,
+    groups: tables.Column | None,
+    name: str | None = None,
+) -> tuple[str, Table]:
+    """The name and the table of data in memory, and the columns of labels and groups, if named."""
     if isinstance(source, dict) and {"data", "target"} <= source.keys():  # scikit-learn's Bunch
         name = name or Path(str(source.get("filename") or "data")).name.partition(".")[0]
-        return name, _pair(
-            source["data"], _named_classes(source), options, name, source.get("feature_names")
-        )
+        names = source.get("feature_names")
+        return name, _pair(source["data"], _named_classes(source), target, groups, name, names)
     name = name or "data"
     if isinstance(source, tuple | list):
         require(
@@ -41,7 +42,7 @@ def read(source: Any, options: TableOptions, name: str | None = None) -> tuple[s
             f"a {type(source).__name__} of {len(source)}: give two, (features, labels)",
         )
         require(source[1] is not None, UNLABELLED)
-        return name, _pair(source[0], source[1], options, name)
+        return name, _pair(source[0], source[1], target, groups, name)
     splits = (
         isinstance(source, dict)
         and source
@@ -62,23 +63,21 @@ def read(source: Any, options: TableOptions, name: str | None = None) -> tuple[s
     require(
         isinstance(frame, pd.DataFrame), f"cannot load a {type(source).__name__}: give {ACCEPTED}"
     )
-    index, frame = frame.index, _with_index(frame, options)
-    require(
-        options.target is not None,
-        f"say which column of {name} has the labels by target=: its columns are {tables.some(frame.columns.tolist())}",
-    )
-    return name, tables.table(frame, name, **tables.roles(frame, asdict(options), name))._replace(
-        row_index=index
-    )
+    return name, tables.table(frame, name, target, groups)
 
 
 def _pair(
-    features: Any, labels: Any, options: TableOptions, name: str, columns: Any = None
+    features: Any,
+    labels: Any,
+    target: tables.Column | None,
+    groups: tables.Column | None,
+    name: str,
+    columns: Any = None,
 ) -> Table:
     """The table of features and labels that are given one by one."""
     require(
-        options.target is None,
-        f"target={options.target!r} names a column, and {name} has its labels: leave it out",
+        target is None,
+        f"target={target!r} names a column, and {name} has its labels: leave it out",
     )
     if isinstance(features, pd.DataFrame):
         same = not isinstance(labels, pd.Series | pd.DataFrame) or features.index.equals(
@@ -88,15 +87,12 @@ def _pair(
             same,
             f"{name}: the indices of features and labels differ: give labels.loc[features.index], or arrays",
         )
-        frame = _with_index(features, options)
-        raw = tables.labels(_flat(labels, name, len(frame)), name)
-        return tables.table(
-            frame, name, raw=raw, **tables.roles(frame, asdict(options), name)
-        )._replace(row_index=features.index)
-    for role, which in options.given.items():
-        raise ValueError(
-            f"{role}={which!r} names a column, and the features of {name} have no names"
-        )
+        raw = tables.labels(_flat(labels, name, len(features)), name)
+        return tables.table(features, name, groups=groups, raw=raw)
+    require(
+        groups is None,
+        f"groups={groups!r} names a column, and the features of {name} have no names",
+    )
     if hasattr(features, "tocsr"):
         raw = tables.labels(_flat(labels, name, features.shape[0]), name)
         return Table(summed(csr_array(features, copy=True)), raw)
@@ -107,8 +103,7 @@ def _pair(
     )
     raw = tables.labels(_flat(labels, name, len(array)), name)
     if array.dtype.kind not in "biuf":  # objects or texts
-        encoded = tables.encode(pd.DataFrame(array).infer_objects(), name)
-        return Table(encoded[0], raw, *encoded[1:])
+        return Table(tables.numbers(pd.DataFrame(array), name), raw)
     known = columns is not None and len(columns) == array.shape[1]
     own = (
         array.astype(np.float32) if np.can_cast(array.dtype, np.float32) else array
@@ -140,18 +135,6 @@ def _flat(labels: Any, name: str, rows: int) -> Any:
     return flat
 
 
-def _with_index(frame: pd.DataFrame, options: TableOptions) -> pd.DataFrame:
-    """The frame, with those levels of its index as columns that an option names."""
-    deep = frame.columns.nlevels
-    require(
-        deep == 1,
-        f"names of columns have {deep} levels: join them, as by frame.columns = frame.columns.map('_'.join)",
-    )
-    asked = (options.target, options.groups, *options.index)
-    levels = [level for level in frame.index.names if level is not None and level in asked]
-    return frame.reset_index(level=levels) if levels else frame
-
-
 def _named_classes(bunch: Any) -> Any:
     """The labels of scikit-learn's Bunch, with the names of their classes if it has any."""
     labels, names = bunch["target"], bunch.get("target_names")
@@ -167,7 +150,7 @@ def _categories(codes: NDArray[Any], names: Any) -> pd.Categorical:
 
 
 def _huggingface(source: Any) -> tables.Frame:
-    """A data set of Hugging Face as a frame: named classes as categories, images and lists as vectors."""
+    """A data set of Hugging Face as a frame: classes are categories, pixels are columns."""
     require(
         hasattr(source, "__len__"),
         "a stream of rows: take some into memory, as by Dataset.from_list(list(...))",
@@ -178,12 +161,9 @@ def _huggingface(source: Any) -> tables.Frame:
         for name, feature in features.items()
         if type(feature).__name__ in ("Value", "ClassLabel")
     ]
-    frame: tables.Frame = (
-        source.select_columns(plain).to_pandas()
-        if plain
-        else pd.DataFrame(index=range(len(source)))
-    )
+    frame: tables.Frame = source.select_columns(plain).to_pandas() if plain else None
     arrays = source.with_format("numpy")
+    parts = []
     for name, feature in features.items():
         if name not in plain:
             cells = arrays.select_columns([name])[:][name]
@@ -192,8 +172,11 @@ def _huggingface(source: Any) -> tables.Frame:
                 len(shapes) == 1,
                 f"column {name!r} has cells of shapes {tables.some(shapes, 3)}: give all of them one, as by resizing",
             )
-            frame[name] = [np.ravel(cell) for cell in cells]
+            rows = np.reshape(cells, (len(cells), -1))
+            parts.append(pd.DataFrame(rows, columns=[f"{name}[{k}]" for k in range(rows.shape[1])]))
         elif hasattr(feature, "names"):
             codes = frame[name].fillna(-1).astype(int)
-            frame[name] = _categories(codes.to_numpy(), feature.names)
-    return frame[list(features)]
+            parts.append(pd.DataFrame({name: _categories(codes.to_numpy(), feature.names)}))
+        else:
+            parts.append(frame[[name]])
+    return pd.concat(parts, axis=1)

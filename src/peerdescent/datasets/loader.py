@@ -1,7 +1,8 @@
 """`load` makes a `Dataset` from a name, a path or data in memory, by a fixed sequence of steps.
 
-The steps: find the source, parse it (cached, see cache.py), fill missing values, scale columns, map labels, select
-rows, normalise rows. The cache holds the parsed data, so a call with other options does not parse again.
+The steps: find the source, parse it, scale columns, map labels, select rows, normalise rows.
+A cache (cache.py) holds what was parsed, but for .csv files, so a call with other options does not
+parse again.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.preprocessing import MaxAbsScaler, normalize
 from sklearn.utils.sparsefuncs import inplace_column_scale
 
-from peerdescent.datasets import formats, in_memory
+from peerdescent.datasets import formats, in_memory, tables
 from peerdescent.datasets.alike import arranged, relabelled
 from peerdescent.datasets.cache import cache_folder, cached, fingerprint
 from peerdescent.datasets.dataset import (
@@ -33,7 +33,6 @@ from peerdescent.datasets.dataset import (
     shown,
     stored_values,
 )
-from peerdescent.datasets.formats import TableOptions
 from peerdescent.datasets.labelling import labelled
 from peerdescent.datasets.partitions import generator
 from peerdescent.datasets.planted import synthetic
@@ -61,8 +60,6 @@ def load(
     labels: Kind | None = None,
     positive: int | str | Iterable[int | str] | None = None,
     target: str | int | None = None,
-    header: bool | None = None,
-    index: str | int | Sequence[str | int] | None = None,
     groups: str | int | ArrayLike | None = None,
     like: Dataset | None = None,
     name: str | None = None,
@@ -71,11 +68,12 @@ def load(
 
     Files are searched for at the path itself, then in `data_dir`, in the folder PEERDESCENT_DATA and in the user's
     cache folder; in each of these folders also in a subfolder with the name of the set. Named sets without files are
-    downloaded from OpenML. Parsed data is cached (the variable PEERDESCENT_CACHE sets the folder). Missing values are
-    read as 0, with a warning that says how many, and in which columns.
+    downloaded from OpenML. Parsed data is cached (the variable PEERDESCENT_CACHE sets the folder).
 
-    In a table (a .csv file, a DataFrame), truth values are 0 and 1, and a column of texts or categories becomes one
-    column of 0 and 1 for each of them, if they are at most 100. Anything else that is no number is refused.
+    The features of a DataFrame are numbers and truth values. Texts are refused, which
+    `pandas.get_dummies` turns into numbers, and so are missing values. A .csv file is what
+    `pandas.read_csv` makes of it by its defaults: `load("a.csv", target="y")` is
+    `load(pandas.read_csv("a.csv"), target="y")`.
 
     Args:
         source: One of these:
@@ -99,10 +97,7 @@ def load(
             labels stand for.
         positive: The class or classes that become +1. None for the set's own setting, else the larger of two classes,
             or the last of two categories of pandas.
-        target: The column that has the labels, by name, or by number in a .csv file, whose last column is the default.
-        header: Whether the first line of a .csv file has the names of its columns. None to find out; a line of numbers
-            that may be names is refused.
-        index: A column that is no feature, such as the numbers of the rows, or a list of such columns.
+        target: The name of the column that has the labels, for a DataFrame or a .csv file.
         groups: A column that says whose row it is, such as the hospital, or its values; it is no feature, and
             `partition(by="hospital")` makes a node of each value.
         like: A data set to load these rows like, as rows to test on like those to train on: `scale`, `normalise` and
@@ -144,15 +139,13 @@ def load(
         normalise, scale = reading.normalised, reading.ranges is not None
     rng, rows = generator(seed), rows if rows is None else whole("rows", rows, least=1)
     column = groups if isinstance(groups, str | int) else None
-    left_out = () if index is None else (index,) if isinstance(index, str | int) else tuple(index)
-    options = TableOptions(target, header, left_out, column)
     known = SETS.get(source.lower()) if isinstance(source, str) else None
     if isinstance(source, str | os.PathLike):
         require(name is None, f"name={name!r} is for data in memory: {source} has its own")
-        name, table = _read(source, known, _folders(data_dir), options)
+        name, table = _read(source, known, _folders(data_dir), target, column)
     else:
         require(data_dir is None, f"data_dir={str(data_dir)!r} is for files: leave it out")
-        name, table = in_memory.read(source, options, name)
+        name, table = in_memory.read(source, target, column, name)
     table = table if like is None else arranged(table, like, name)
     features = table.features
     require(
@@ -164,7 +157,7 @@ def load(
     precise = is_scaled and not np.can_cast(features.dtype, np.float32)
     features = features.astype(np.float64) if precise else rounded(features, name, table.columns)
     unit = known.unit if known and like is None else reading.unit
-    features, holes = _filled(features, unit, name, table)
+    features = _filled(features, unit, name, table.columns, known is not None)
     ranges = None
     if is_scaled:
         features, ranges = _min_max(features, name, reading.ranges)
@@ -187,7 +180,7 @@ def load(
     checksum = Dataset(features, mapped, name).facts["rows"]
     about: dict[str, Any] = {"data": checksum, "scaled": is_scaled, "normalised": normalise}
     counted = ["features are counted from 0 in the file"] if table.first == 0 else []
-    notes = [*holes, *counted, *_notes(table.encoded, mapped, classes)] if is_own else []
+    notes = [*counted, *_notes(mapped, classes)] if is_own else []
     if is_own and normalise:
         notes.append("rows were scaled to norm 1; normalise=False keeps them")
     if is_own and scale is None:
@@ -220,38 +213,40 @@ def _read(
     source: str | os.PathLike[str],
     known: NamedSet | None,
     folders: list[Path],
-    options: TableOptions,
+    target: tables.Column | None,
+    groups: tables.Column | None,
 ) -> tuple[str, Table]:
     """The name and the table of a named set, a synthetic one or a file."""
-    if planted := _planted(source):
-        _without_columns(options, str(source))
+    planted = _planted(source)
+    path = None if known or planted else _path(source, folders)
+    suffix = path and formats.uncompressed_suffix(path)
+    if path and suffix == ".csv":
+        return path.name, tables.table(formats.read_csv(path), path.name, target, groups)
+    for role, column in (("target", target), ("groups", groups)):
+        require(
+            column is None,
+            f"{role}={column!r} is for tables, such as .csv files, and {source} is none: "
+            "leave it out",
+        )
+    if planted:
         made = synthetic(int(planted[1]), int(planted[2]))
         return made.name, Table(made.features, made.labels)
     if known:
-        _without_columns(options, known.name)
         return known.name, _named(known, folders)
-    path = _path(source, folders)
-    read = partial(formats.read_file, path, options)
-    # Reading an archive takes no longer than reading the cache.
-    key = f"{fingerprint(path)} {options}"
-    return path.name, read() if path.suffix == ".npz" else cached(path.name, key, read)
+    assert path is not None
+    if suffix == ".npz":  # reading it takes no longer than reading the cache
+        return path.name, formats.read_npz(path)
+    read = cached(path.name, fingerprint(path), lambda: formats.read_libsvm([path]))
+    return path.name, read
 
 
-def _without_columns(options: TableOptions, name: str) -> None:
-    for option, value in options.given.items():
-        raise ValueError(
-            f"{option}={value!r} is for .csv files: {name} knows its labels and features"
-        )
-
-
-def _notes(encoded: tuple[str, ...], labels: NDArray[Any], classes: tuple[Any, ...]) -> list[str]:
-    """What was done to texts and labels."""
-    notes = [f"texts in {', '.join(encoded)} became a column of 0 and 1 each"] if encoded else []
+def _notes(labels: NDArray[Any], classes: tuple[Any, ...]) -> list[str]:
+    """What was done to labels."""
     codes = list(map(str, range(len(classes)))) if labels.dtype == np.int64 else ["-1", "+1"]
     if classes and [value.strip("+") for value in codes] != list(map(str, classes)):
         said = [f"{code} is {shown(value)}" for code, value in zip(codes, classes, strict=True)]
-        notes.append(f"labels: {'; '.join(said[:SHOWN])}{'; ...' if len(said) > SHOWN else ''}")
-    return notes
+        return [f"labels: {'; '.join(said[:SHOWN])}{'; ...' if len(said) > SHOWN else ''}"]
+    return []
 
 
 def _different_sizes(features: Features, columns: tuple[str, ...]) -> list[str]:
@@ -364,31 +359,30 @@ def _find(known: NamedSet, folders: list[Path]) -> list[Path]:
     return []
 
 
-def _filled(features: Features, unit: float, name: str, table: Table) -> tuple[Features, list[str]]:
-    """The features with 0 for missing values, in units of the set, and a note on the missing."""
-    values, notes = stored_values(features), []
+def _filled(
+    features: Features, unit: float, name: str, columns: tuple[str, ...], known: bool
+) -> Features:
+    """The features in units of the set; missing values are 0 in a named set, else refused."""
+    values = stored_values(features)
     missing = np.isnan(values)
-    if count := int(np.count_nonzero(missing)):
+    if missing.any():
         places = (
             np.nonzero(missing)[1]
             if isinstance(features, np.ndarray)
             else features.indices[missing]
         )
-        names = [_called(place, table.columns) for place in np.unique(places).tolist()]
-        held = [
-            next((text for text in table.encoded if one.startswith(f"{text}=")), one)
-            for one in names
-        ]
-        share, where = f"({count / values.size:.1%})", some(held)
-        verb = "missing value {} is" if count == 1 else "missing values {} are"
-        notes.append(f"{count:,} {verb.format(share)} read as 0, in {where}")
-        warnings.warn(
-            f"{name}: {notes[0]}; if 0 is far from the others there, fill them before", stacklevel=3
+        where = some([_called(place, columns) for place in np.unique(places).tolist()])
+        require(
+            known,
+            f"{name} has missing values in {where}: fill them in, as by "
+            "frame.fillna(frame.median()), or leave those rows out, as by frame.dropna()",
         )
+        share = f"{len(places):,} missing values ({len(places) / values.size:.1%})"
+        warnings.warn(f"{name}: {share} are read as 0, in {where}", stacklevel=3)
         values[missing] = 0
     if unit != 1:
         values /= unit
-    return features, notes
+    return features
 
 
 def _check_digits(features: Any, name: str, columns: tuple[str, ...]) -> None:
