@@ -11,7 +11,7 @@ COMMANDS = ["run", "compare", "tune", "reproduce", "theory"]
 
 @pytest.mark.long
 def test_kills_lose_nothing():
-    script = children.TESTS.parent / "experiments" / "kills.py"
+    script = children.TESTS.parent / "benchmarks" / "kills.py"
     done = children.python(script, *COMMANDS, "--kills", "1", "--length", "0.1", limit=400)
     assert done.returncode == 0, done.stdout + done.stderr
     for name, line in zip(COMMANDS, done.stdout.splitlines()[-len(COMMANDS) :], strict=True):

@@ -40,7 +40,7 @@ def test_the_others_go_on(kinds, options, monkeypatch, capsys):
     In a relay no process is left that has begun, so one that came leads in what schedulers set. By the seed given,
     rank 0 is lost early, and is away a little longer than the others have patience.
     """
-    monkeypatch.syspath_prepend(children.TESTS.parent / "experiments")
+    monkeypatch.syspath_prepend(children.TESTS.parent / "benchmarks")
     monkeypatch.setattr(sys, "argv", ["losses.py", *kinds, *options])
     serve()
     failed, (said, errors) = importlib.import_module("losses").main(), capsys.readouterr()

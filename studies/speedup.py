@@ -1,6 +1,6 @@
 """Measure the speed-up in several processes at once: `peerdescent reproduce speedup` for a machine with many cores.
 
-    python experiments/speedup.py --spread 1 --scale full --processes 16 --out runs/speedup-spread-1
+    python studies/speedup.py --spread 1 --scale full --processes 16 --out runs/speedup-spread-1
 
 The runs are those of the command, each in a process of its own with one thread, and so are the files. Runs that are in
 the folder already are not repeated, so an interrupted measurement goes on where it stopped.

@@ -1,6 +1,6 @@
 """Figure 2 by pairs of seeds: what each graph's loss is above the complete graph's, run by run.
 
-    python experiments/paired.py a9a 'gt-hsgd[alpha=8.0,beta=0.0003,batch=1,initial_batch=256]'
+    python studies/paired.py a9a 'gt-hsgd[alpha=8.0,beta=0.0003,batch=1,initial_batch=256]'
 
 All graphs see the same samples for one seed, so a difference between graphs is known far better than their losses. The
 table goes to `docs/reproduction/figure2-DATA-paired.csv`: at each epoch and for each graph the mean difference over the

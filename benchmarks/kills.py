@@ -1,8 +1,8 @@
 """Kill commands at random instants, continue them, and compare the results with those of unbroken ones, bit for bit.
 
-    python experiments/kills.py run --kills 100
-    python experiments/kills.py run compare tune reproduce theory --kills 100 --seed 1
-    python experiments/kills.py tune --kills 20 --data a9a --length 4
+    python benchmarks/kills.py run --kills 100
+    python benchmarks/kills.py run compare tune reproduce theory --kills 100 --seed 1
+    python benchmarks/kills.py tune --kills 20 --data a9a --length 4
 
 A command is started in a folder, stopped by SIGKILL, SIGTERM, SIGHUP or SIGINT after a random time, and continued until
 it ends by itself. Every line says how many kills there were, how many results equal the unbroken one, and how many

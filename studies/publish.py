@@ -1,6 +1,6 @@
 """Copy the tables and figures of a reproduction into the documentation.
 
-    python experiments/publish.py runs/figure1-a9a runs/figure2-a9a ...
+    python studies/publish.py runs/figure1-a9a runs/figure2-a9a ...
 
 Each folder was written by `peerdescent reproduce`. Its CSV file is copied to `docs/reproduction`, along with a Markdown
 table of the same numbers, the figure and the best parameters.

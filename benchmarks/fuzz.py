@@ -1,7 +1,7 @@
 """Damaged inputs for all parsers, for a given time; prints how many were tried, refused, and crashed a parser.
 
-    python experiments/fuzz.py 600             # seconds; new seeds every time
-    python experiments/fuzz.py 600 --atheris   # inputs that atheris finds by coverage, where it is installed
+    python benchmarks/fuzz.py 600             # seconds; new seeds every time
+    python benchmarks/fuzz.py 600 --atheris   # inputs that atheris finds by coverage, where it is installed
 
 The targets are those of `tests/datasets/test_fuzz.py`. A crash is printed with its input.
 """

@@ -1,7 +1,7 @@
 """Kill or stop a process of a training at a random instant, bring it back or not, and look at how the others end.
 
-    python experiments/losses.py --cases 50
-    python experiments/losses.py kill stop kill-back stop-back --seed 1
+    python benchmarks/losses.py --cases 50
+    python benchmarks/losses.py kill stop kill-back stop-back --seed 1
 
 Four to eight processes train a linear model with `on_loss="continue"`, each on rows of its own, with a scheduler that
 begins when its process does. A case is `kill` (SIGKILL), `stop` (SIGSTOP), or one of them with `-back`: then the

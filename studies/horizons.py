@@ -1,7 +1,7 @@
 """Publish what each method's tuning would have chosen for a shorter horizon.
 
     python benchmarks/gpu_sweep.py protocol a9a covertype --out tables
-    python experiments/horizons.py tables/a9a tables/covertype
+    python studies/horizons.py tables/a9a tables/covertype
 
 A folder holds the tables of the paper's whole grid, one a method. For every method and horizon the configuration with
 the smallest loss, of those that did not diverge, goes to `docs/reproduction/horizons.csv`, with that loss.
