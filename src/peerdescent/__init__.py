@@ -16,5 +16,6 @@ import peerdescent.engines.environment  # noqa: F401  before JAX compiles anythi
 
 __version__ = "0.1.0"
 
-# Loaded on first use, so that `peerdescent --help` does not wait for JAX; `__init__.pyi` lists the names.
+# Loaded on first use, so that `peerdescent --help` does not wait for JAX; `__init__.pyi` lists the
+# names.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,8 +1,9 @@
 """Compressors: operators C that make a vector cheap to send, for methods that feed the error back.
 
-Each is a dataclass derived from `Compressor`. `apply` computes C(x) for the vectors of some nodes, in NumPy or JAX;
-`encode` and `decode` turn one node's vector into the bytes that are sent, and those into C(x); `size` says how many
-bytes these are. A compressor of a user's own is another such class.
+Each is a dataclass derived from `Compressor`. `apply` computes C(x) for the vectors of some nodes,
+in NumPy or JAX; `encode` and `decode` turn one node's vector into the bytes that are sent, and
+those into C(x); `size` says how many bytes these are. A compressor of a user's own is another such
+class.
 """
 
 from __future__ import annotations
@@ -208,7 +209,8 @@ class sign(Compressor):
 class quantize(Compressor):
     """Each entry rounded at random, without bias, to 2^(bits - 1) levels from 0 to ||x||, with a sign, then shrunk.
 
-    The result is divided by 1 + min(p / s^2, sqrt(p) / s), with s = 2^(bits - 1) - 1, which makes it contractive.
+    The result is divided by 1 + min(p / s^2, sqrt(p) / s), with s = 2^(bits - 1) - 1, which makes
+    it contractive.
     """
 
     bits: int
@@ -299,8 +301,8 @@ def _magnitude(xp: Any, x: Any) -> Any:
 def _reaching(xp: Any, size: Any, least: Any, count: int) -> Any:
     """Which `count` entries are the largest, the lower place first among those equal to the `least` of them.
 
-    A mask, and no values put into places: XLA for GPUs joins two such puts of one step into one kernel, which wrote
-    wrong values (JAX 0.11.2 on an H200).
+    A mask, and no values put into places: XLA for GPUs joins two such puts of one step into one
+    kernel, which wrote wrong values (JAX 0.11.2 on an H200).
     """
     equal, left = size == least, count - (size > least).sum(axis=-1, keepdims=True)
     return (size > least) | (equal & (xp.cumsum(equal, axis=-1) <= left))

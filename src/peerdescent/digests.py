@@ -53,9 +53,10 @@ def checksum(*arrays: Any) -> str:
 def fingerprint(*things: Any) -> str:
     """A checksum of what functions or classes do now: their code, and the values that they take from around them.
 
-    Functions of libraries go by their names. It may differ between versions of Python. Not seen are the environment
-    (`os.environ`), files, names that are computed (`globals()["k"]`, `getattr(module, name)`), attributes of a function
-    or module that a call returns, objects of PyTorch, and the state of random generators, iterators, locks and threads.
+    Functions of libraries go by their names. It may differ between versions of Python. Not seen are
+    the environment (`os.environ`), files, names that are computed (`globals()["k"]`,
+    `getattr(module, name)`), attributes of a function or module that a call returns, objects of
+    PyTorch, and the state of random generators, iterators, locks and threads.
 
     >>> def scaled(factor):
     ...     return lambda x: factor * x

@@ -85,7 +85,8 @@ class NotFinite(ArithmeticError):
 class StreamEnded(RuntimeError):
     """An iterator has no more samples. `run` turns this into the status `interrupted`, with this message.
 
-    An engine that has computed iterations before adds the step that it reached, and its state there.
+    An engine that has computed iterations before adds the step that it reached, and its state
+    there.
     """
 
     step = 0

@@ -1,7 +1,8 @@
 """A whole experiment as data: its options, the TOML files that hold them, and the problem and network they describe.
 
-A field of `Options` is a flag of `peerdescent run` and `compare` and a key of their TOML files, with one name, type,
-default, rule and help text. A flag overrides the file, and the file overrides the default.
+A field of `Options` is a flag of `peerdescent run` and `compare` and a key of their TOML files,
+with one name, type, default, rule and help text. A flag overrides the file, and the file overrides
+the default.
 """
 
 from __future__ import annotations
@@ -111,8 +112,9 @@ def numbers(text: str) -> tuple[int, ...]:
 class Options:
     """The options of commands, without the methods.
 
-    The metadata of a field: its `help` text, the `panel` of the help page that shows it, the `choices` or the `least`
-    and `most` that it allows, the default as `shown` on the help page, and the `parser` of a flag that is not plain.
+    The metadata of a field: its `help` text, the `panel` of the help page that shows it, the
+    `choices` or the `least` and `most` that it allows, the default as `shown` on the help page, and
+    the `parser` of a flag that is not plain.
 
     >>> Options(topology="ring", nodes=8).nodes
     8
@@ -362,7 +364,8 @@ def build(
 ) -> tuple[problems.Problem, networks.Network]:
     """The problem and the network that the options describe. With `node`, the problem has only that node's data.
 
-    `note` is told what was done to a file. `partition` is what `partition_of` returned, if it was called before.
+    `note` is told what was done to a file. `partition` is what `partition_of` returned, if it was
+    called before.
     """
     partition = partition or partition_of(options)
     network = network_of(options, partition.nodes)

@@ -98,7 +98,8 @@ def write(path: Path, content: bytes) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            # `mkstemp` makes a file that only its owner can read; a result gets the permissions of any other new file.
+            # `mkstemp` makes a file that only its owner can read; a result gets the permissions of
+            # any other new file.
             mask = os.umask(0)
             os.umask(mask)
             os.chmod(temporary, 0o666 & ~mask)

@@ -1,6 +1,7 @@
 """Counter-based randomness: the key of a draw is a function of (seed, node, draw) alone.
 
-So all engines, methods and configurations with one seed get the same samples, in whatever order they ask.
+So all engines, methods and configurations with one seed get the same samples, in whatever order
+they ask.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import numpy as np
 from peerdescent.threefry import words
 
 
-# Compiled, for callers outside of a compiled program, such as the engine `debug`; inlined inside one.
+# Compiled, for callers outside of a compiled program, such as the engine `debug`; inlined inside
+# one.
 @partial(jax.jit, static_argnames="call", inline=True)
 def node_keys(seed: jax.Array, nodes: jax.Array, draw: jax.Array, call: int = 0) -> jax.Array:
     """The keys of `nodes` (any shape) for draw number `draw`; `call` distinguishes several draws of one iteration.
 
-    The first word of a Threefry key is a hash of seed and call, plus the node; the second is the draw. So keys are
-    distinct for all nodes and draws of a run, and a draw needs no hash.
+    The first word of a Threefry key is a hash of seed and call, plus the node; the second is the
+    draw. So keys are distinct for all nodes and draws of a run, and a draw needs no hash.
     """
     base = jax.random.key_data(jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), call))[
         0
@@ -40,7 +42,8 @@ def below(key: jax.Array, size: jax.Array, batch: int) -> jax.Array:
 def scaled(bits: jax.Array, size: jax.Array) -> jax.Array:
     """Uniform integers below `size` from uniform 32-bit words: the high word of bits * size.
 
-    The bias is below size / 2^32. Computed from 16-bit halves, since JAX may have 64-bit integers disabled.
+    The bias is below size / 2^32. Computed from 16-bit halves, since JAX may have 64-bit integers
+    disabled.
     """
     size, half, low_half = size.astype(jnp.uint32), np.uint32(16), np.uint32(0xFFFF)
     high, low = bits >> half, bits & low_half

@@ -1,9 +1,10 @@
 """Schedules: numbers of a method that depend on the iteration t.
 
-A schedule takes the place of a number, as in `peer.methods.dsgd(alpha=0.5 * peer.schedules.cosine(1000))`. The engine
-evaluates it at t, so methods know nothing of it. Its own numbers are hyperparameters, by names such as `alpha.scale`:
-a sweep over them needs no compilation. Numbers inside of a formula, of `piecewise` or of what follows a `warmup` are
-fixed. Any function of t that JAX can trace will do as well, optax's included.
+A schedule takes the place of a number, as in `peer.methods.dsgd(alpha=0.5 *
+peer.schedules.cosine(1000))`. The engine evaluates it at t, so methods know nothing of it. Its own
+numbers are hyperparameters, by names such as `alpha.scale`: a sweep over them needs no compilation.
+Numbers inside of a formula, of `piecewise` or of what follows a `warmup` are fixed. Any function of
+t that JAX can trace will do as well, optax's included.
 """
 
 from __future__ import annotations

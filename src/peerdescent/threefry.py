@@ -15,8 +15,9 @@ _ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 def words(first: Any, second: Any, count: Any) -> Any:
     """The random 32-bit words number `count` of the key (first, second), equal to those of `jax.random.bits`.
 
-    Threefry-2x32 with 20 rounds (Salmon et al. 2011). It is written out because JAX's own does not compile inside a
-    GPU kernel, and NumPy has none. All are unsigned; NumPy arrays need at least one axis, or it warns of overflows.
+    Threefry-2x32 with 20 rounds (Salmon et al. 2011). It is written out because JAX's own does not
+    compile inside a GPU kernel, and NumPy has none. All are unsigned; NumPy arrays need at least
+    one axis, or it warns of overflows.
     """
     keys = first, second, first ^ second ^ np.uint32(0x1BD11BDA)
     left, right = 0 * count + keys[0], count + keys[1]

@@ -1,6 +1,7 @@
 """What a shell completes: names of methods, data sets and topologies. Choices of options it knows by itself.
 
-A completion is a name with a note, which some shells show. Nothing heavy is imported, so that completion is quick.
+A completion is a name with a note, which some shells show. Nothing heavy is imported, so that
+completion is quick.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Output of the command line: results on standard output, everything else on standard error.
 
-Rich is imported inside functions, so that importing this module is fast. It omits colours and animation if the output
-is not a terminal.
+Rich is imported inside functions, so that importing this module is fast. It omits colours and
+animation if the output is not a terminal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The entry point of the command line. The commands are in the other modules of this package.
 
-Results go to standard output, as a table, CSV or JSON, so that they can be piped. Progress, notes and errors go to
-standard error. NumPy, pandas and Rich are imported inside functions, so that `--help` is fast.
+Results go to standard output, as a table, CSV or JSON, so that they can be piped. Progress, notes
+and errors go to standard error. NumPy, pandas and Rich are imported inside functions, so that
+`--help` is fast.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def _explained(error: Any) -> str:
     asked = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
     if hint := _elsewhere(asked):
         return f"no option --{asked.replace('_', '-')} here: {hint}"
-    # Some versions of typer use pydantic, with messages such as "Input should be a valid integer, unable to parse ...".
+    # Some versions of typer use pydantic, with messages such as "Input should be a valid integer,
+    # unable to parse ...".
     faults = getattr(error.__cause__, "errors", None)
     if parameter is not None and faults is not None and message.startswith("Input should be "):
         rule = message.removeprefix("Input should be ").partition(",")[0]

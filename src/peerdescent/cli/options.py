@@ -40,8 +40,8 @@ REPLACED = {
 def with_options(*chosen: str) -> Callable[[Command], Command]:
     """Give a command an option for each chosen field of `Options`, or for all of them.
 
-    `chosen` are names of fields and of panels, such as "nodes" or "Data". The command receives the options that the
-    user gave as `given`, a dictionary by field name.
+    `chosen` are names of fields and of panels, such as "nodes" or "Data". The command receives the
+    options that the user gave as `given`, a dictionary by field name.
     """
     shown = [
         f for f in fields(Options) if not chosen or {f.name, f.metadata["panel"]} & set(chosen)

@@ -398,7 +398,8 @@ def _clear_comparison(
 ) -> None:
     """Remove the results of an earlier comparison, so that they are not drawn or continued with those of this one.
 
-    Every process removes its own checkpoints; one that was started again by torchrun continues instead.
+    Every process removes its own checkpoints; one that was started again by torchrun continues
+    instead.
     """
     from peerdescent.engines.meeting import attempt
     from peerdescent.report.findings import INDEX

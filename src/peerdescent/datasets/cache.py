@@ -1,6 +1,7 @@
 """A cache of parsed data on disk, so that a file is parsed once.
 
-The cache is optional: if reading or writing it fails, the data is read from its source, without a message.
+The cache is optional: if reading or writing it fails, the data is read from its source, without a
+message.
 """
 
 from __future__ import annotations

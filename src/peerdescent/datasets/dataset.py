@@ -113,15 +113,15 @@ class Reading(NamedTuple):
 class Dataset:
     """A data set: features and labels.
 
-    `features` is a float32 array (N, p) or a SciPy CSR array of that shape. `labels` has shape (N,), and `kind` says
-    what it holds:
+    `features` is a float32 array (N, p) or a SciPy CSR array of that shape. `labels` has shape
+    (N,), and `kind` says what it holds:
 
     - "binary": float32, -1 and +1. `classes` are what -1 and +1 stand for, each a value, or a tuple of several.
     - "classes": int64, 0 to C - 1. `classes` are the C values that these numbers stand for.
     - "real": float32, any number. `classes` is empty.
 
-    Labels that are given here are taken as they are: whole numbers are classes, other numbers are real, and -1 and +1
-    are binary. `load((features, labels))` maps any other values.
+    Labels that are given here are taken as they are: whole numbers are classes, other numbers are
+    real, and -1 and +1 are binary. `load((features, labels))` maps any other values.
 
     >>> data = Dataset([[1.0, 0.0], [0.0, 2.0], [3.0, 4.0]], [1.0, -1.0, 1.0], "tiny")
     >>> data

@@ -55,8 +55,8 @@ def read_set(known: NamedSet, paths: Sequence[Path]) -> Table:
 def read_libsvm(paths: Sequence[Path], features: int | None = None) -> Table:
     """Read LIBSVM text, the rows of several files one after the other.
 
-    `features` is the number of columns: it cannot be read from a file whose last columns are all zero. Features are
-    taken to be counted from 1, unless there is a feature 0.
+    `features` is the number of columns: it cannot be read from a file whose last columns are all
+    zero. Features are taken to be counted from 1, unless there is a feature 0.
     """
     with _reading(
         " and ".join(map(str, paths)),
@@ -119,7 +119,8 @@ def read_idx(paths: Sequence[Path]) -> Table:
 def read_openml(data_id: int, name: str) -> Table:
     """Download a set from OpenML; an OSError says why that failed.
 
-    Text categories become codes 1, 2, ... in the order OpenML lists them; missing values stay missing (NaN).
+    Text categories become codes 1, 2, ... in the order OpenML lists them; missing values stay
+    missing (NaN).
     """
     with warnings.catch_warnings():
         warnings.simplefilter(
@@ -194,7 +195,8 @@ _HEADERS: dict[tuple[int, int], Any] = {
 def _require_fits(path: Path, marks: bytes, each: int = 1) -> None:
     """Refuse a file, plain or compressed, that takes more memory than there is, however small it is on disk.
 
-    What counts is `each` for every byte, and `CELL_BYTES` for every number; numbers end with one of the bytes `marks`.
+    What counts is `each` for every byte, and `CELL_BYTES` for every number; numbers end with one of
+    the bytes `marks`.
     """
     size = 0
     with _open(path) as file:

@@ -40,8 +40,9 @@ def labelled(
 ) -> Labels:
     """Labels of a kind, or of the kind that their values have.
 
-    With None, two different values are binary, and so are those of a set with a `default` for +1. Texts, truth values
-    and whole numbers of at most 100 different values are classes. Other numbers are real.
+    With None, two different values are binary, and so are those of a set with a `default` for +1.
+    Texts, truth values and whole numbers of at most 100 different values are classes. Other numbers
+    are real.
 
     >>> labelled(np.array(["no", "yes", "no"]), "some").classes
     ('no', 'yes')

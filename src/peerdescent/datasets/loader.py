@@ -66,9 +66,10 @@ def load(
 ) -> Dataset:
     """Load a data set: a named one, a synthetic one, a file, or data in memory.
 
-    Files are searched for at the path itself, then in `data_dir`, in the folder PEERDESCENT_DATA and in the user's
-    cache folder; in each of these folders also in a subfolder with the name of the set. Named sets without files are
-    downloaded from OpenML. Parsed data is cached (the variable PEERDESCENT_CACHE sets the folder).
+    Files are searched for at the path itself, then in `data_dir`, in the folder PEERDESCENT_DATA
+    and in the user's cache folder; in each of these folders also in a subfolder with the name of
+    the set. Named sets without files are downloaded from OpenML. Parsed data is cached (the
+    variable PEERDESCENT_CACHE sets the folder).
 
     The features of a DataFrame are numbers and truth values. Texts are refused, which
     `pandas.get_dummies` turns into numbers, and so are missing values. A .csv file is what

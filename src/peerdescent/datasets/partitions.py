@@ -128,8 +128,8 @@ class Partition:
     def stacked(self) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[np.int64]]:
         """The rows of all nodes in dense arrays: features (n, m, p), labels (n, m), sizes (n,); m is the largest size.
 
-        Smaller nodes are padded with zero rows. Their label is 1 in binary sets and 0 in others. A loss
-        must average over the first sizes[i] rows of node i only.
+        Smaller nodes are padded with zero rows. Their label is 1 in binary sets and 0 in others. A
+        loss must average over the first sizes[i] rows of node i only.
         """
         features, sizes = self.dataset.features, self.sizes
         shape = (self.nodes, int(sizes.max()), self.dimension)
@@ -145,7 +145,8 @@ class Partition:
     ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[Any], NDArray[np.int64]]:
         """The nonzeros of all nodes: columns (n, m, k), values (n, m, k), labels (n, m) and sizes (n,).
 
-        k is the largest number of nonzeros in a row. Rows with fewer are padded with column 0 and value 0.
+        k is the largest number of nonzeros in a row. Rows with fewer are padded with column 0 and
+        value 0.
 
         >>> from scipy.sparse import csr_array
         >>> import peerdescent as peer

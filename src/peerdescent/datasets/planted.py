@@ -18,13 +18,15 @@ ENTRY_BYTES = 80
 def synthetic(samples: int, features: int, density: float = 1.0, seed: int = 0) -> Dataset:
     """A synthetic binary data set from a logistic model.
 
-    Each entry is nonzero with probability `density`, and then standard normal. A row that would be empty gets one
-    entry. Rows x are scaled to unit norm. Labels follow P(+1) = 1 / (1 + exp(-4 x'w)), with w ~ N(0, I).
+    Each entry is nonzero with probability `density`, and then standard normal. A row that would be
+    empty gets one entry. Rows x are scaled to unit norm. Labels follow P(+1) = 1 / (1 + exp(-4
+    x'w)), with w ~ N(0, I).
 
     Args:
         samples: The number of rows.
         features: The number of columns.
-        density: The probability that an entry is nonzero. At most 0.25, the features are stored as CSR.
+        density: The probability that an entry is nonzero. At most 0.25, the features are stored as
+            CSR.
         seed: For all random numbers.
 
     Returns:
@@ -39,8 +41,8 @@ def synthetic(samples: int, features: int, density: float = 1.0, seed: int = 0) 
     size = ENTRY_BYTES * (min(samples * features, 1e300) * density + min(samples + features, 1e300))
     require_memory(f"{samples:,} rows x {features:,} features", size, "make fewer rows or features")
 
-    # The gaps between nonzeros are geometric, so only nonzeros take memory. Ten standard deviations more gaps than
-    # expected are drawn, so that they reach the last cell.
+    # The gaps between nonzeros are geometric, so only nonzeros take memory. Ten standard deviations
+    # more gaps than expected are drawn, so that they reach the last cell.
     cells = samples * features
     expected = cells * density
     gaps = rng.geometric(density, int(expected + 10 * expected**0.5) + 10)

@@ -10,9 +10,10 @@ from typing import Literal
 class NamedSet:
     """One named data set.
 
-    `shape` is (N, p). `files`, plain or compressed, must be in one folder, and have the format `form`. `openml` is the
-    data id at OpenML. `positive` are the classes that become +1 (if empty, the larger of two). Features are divided by
-    `unit`. `scale` is the default of `load(..., scale=)`.
+    `shape` is (N, p). `files`, plain or compressed, must be in one folder, and have the format
+    `form`. `openml` is the data id at OpenML. `positive` are the classes that become +1 (if empty,
+    the larger of two). Features are divided by `unit`. `scale` is the default of `load(...,
+    scale=)`.
     """
 
     name: str

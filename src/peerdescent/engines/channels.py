@@ -1,12 +1,14 @@
 """Messages between processes over `torch.distributed`, each of which says what it is.
 
-All communication is an `Exchange`: concurrent point-to-point sends and receives, each with a time limit. So a process
-that has ended or does not answer is reported by its rank, and no process waits for ever.
+All communication is an `Exchange`: concurrent point-to-point sends and receives, each with a time
+limit. So a process that has ended or does not answer is reported by its rank, and no process waits
+for ever.
 
-Every tensor is announced by a line of fixed length that says what it is; a small tensor is in the same message. Only
-if both processes have the same line is the tensor received, so none is taken for another, and sizes agree. A process
-that cannot go on sends the reason instead of its next line, to all others, and waits until it has theirs. So all of
-them stop, each with an error that has the cause, and no message is left behind.
+Every tensor is announced by a line of fixed length that says what it is; a small tensor is in the
+same message. Only if both processes have the same line is the tensor received, so none is taken for
+another, and sizes agree. A process that cannot go on sends the reason instead of its next line, to
+all others, and waits until it has theirs. So all of them stop, each with an error that has the
+cause, and no message is left behind.
 """
 
 from __future__ import annotations
@@ -92,8 +94,8 @@ class Envelope:
 class Channel:
     """Announced messages between processes that are joined.
 
-    `rank` is the number of this process among them. Tensors on `device` are sent without a copy. `name` is what
-    errors call it, the same in all processes.
+    `rank` is the number of this process among them. Tensors on `device` are sent without a copy.
+    `name` is what errors call it, the same in all processes.
     """
 
     made: ClassVar[Iterator[int]] = itertools.count(1)
@@ -199,8 +201,9 @@ class Channel:
     ) -> Exchange:
         """Begin to send and receive tensors of the shape and type of `like`, which are `what`.
 
-        `number` is that of a round of a step, in which a process may have no part; all others are counted here. The
-        tensors must not change before the exchange has ended. With `whole` they arrive in one piece.
+        `number` is that of a round of a step, in which a process may have no part; all others are
+        counted here. The tensors must not change before the exchange has ended. With `whole` they
+        arrive in one piece.
         """
         require(
             not self.failure,
@@ -223,7 +226,8 @@ class Channel:
     def stop(self, reason: str, error: type[Exception]) -> NoReturn:
         """Raise an error in this process, and in all others as soon as they communicate; all learn the reason.
 
-        It waits until the others have stopped too, except those that are gone or do not answer in time.
+        It waits until the others have stopped too, except those that are gone or do not answer in
+        time.
         """
         self.part(reason, error, [])
         raise error(reason)
@@ -323,7 +327,8 @@ class Exchange:
         self.size = like.numel() * like.element_size()
         self.inline = channel.staged and self.size <= INLINE
         self.length = max(1, like.numel() if whole else PIECE // like.element_size())
-        # Tensors need not wait for lines, since their tag is made of it: another tensor never arrives.
+        # Tensors need not wait for lines, since their tag is made of it: another tensor never
+        # arrives.
         self.tag = 0 if self.inline else 1 << 30 | zlib.crc32(line) >> 2
         self.heard = {rank: channel.listen(rank) for rank in self.peers}
         count = -(-like.numel() // self.length) if channel.staged and not self.inline else 0
@@ -382,7 +387,8 @@ class Exchange:
             [rank for rank in self.sources if rank in alike], alike, after_sends
         )
         if len(alike) < len(self.peers):
-            # Where two processes agree, they exchange what they announced, even if one of them then stops.
+            # Where two processes agree, they exchange what they announced, even if one of them then
+            # stops.
             for _ in arriving:
                 pass
             self._differ()

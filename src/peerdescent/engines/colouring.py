@@ -1,7 +1,7 @@
 """Rounds of messages, such that in each round a device sends at most one message and receives at most one.
 
-This is a proper edge colouring of a bipartite graph, with senders on the left and receivers on the right. The least
-number of colours is its largest degree (König 1916).
+This is a proper edge colouring of a bipartite graph, with senders on the left and receivers on the
+right. The least number of colours is its largest degree (König 1916).
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ Message = tuple[int, int]
 def colours(messages: Sequence[Message]) -> list[list[Message]]:
     """Divide messages (source, target) into rounds, as few as possible: the most messages of one sender or receiver.
 
-    Each message in turn takes the first colour that is free at its source. If that colour is taken at the target, the
-    two colours of an alternating path from the target are exchanged: this colour and one that is free at the target. In
-    a bipartite graph the path never reaches the source. The first messages share the first rounds.
+    Each message in turn takes the first colour that is free at its source. If that colour is taken
+    at the target, the two colours of an alternating path from the target are exchanged: this colour
+    and one that is free at the target. In a bipartite graph the path never reaches the source. The
+    first messages share the first rounds.
 
     >>> colours([(0, 1), (1, 2), (2, 0), (0, 2)])
     [[(0, 1), (1, 2), (2, 0)], [(0, 2)]]

@@ -1,8 +1,9 @@
 """The compiled loop: start, draw samples ahead, advance by any number of iterations, evaluate.
 
-The same functions serve a single run (`stacked`), many configurations and seeds at once (`fleet`) and nodes on the
-devices of a mesh (`sharded`); `Program` says which. The method's numbers, the data and the weights are arguments, not
-constants, so another step size, seed, strength or interval length needs no compilation.
+The same functions serve a single run (`stacked`), many configurations and seeds at once (`fleet`)
+and nodes on the devices of a mesh (`sharded`); `Program` says which. The method's numbers, the data
+and the weights are arguments, not constants, so another step size, seed, strength or interval
+length needs no compilation.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Loop:
             )
         self.small = _is_small(problem, weights.width, self.requests)
         if program.many:
-            # For many configurations the library's products with a minibatch are faster; batch 1 has no such products.
+            # For many configurations the library's products with a minibatch are faster; batch 1
+            # has no such products.
             self.small = self.small and all(batch == 1 for _, batch in self.requests)
         self.drawn = Chunk(0, 0, {})
 
@@ -173,13 +175,14 @@ def _lifted(
 ) -> Any:
     """`act` mapped over seeds if there is an array of them, or over the devices of a mesh, or unchanged.
 
-    `seeds` are the axes of the arguments that differ between seeds. `cuts` and `out` are the sharding of arguments and
-    results on the mesh.
+    `seeds` are the axes of the arguments that differ between seeds. `cuts` and `out` are the
+    sharding of arguments and results on the mesh.
     """
     if jnp.ndim(seed):
         return partial(_by_seed, act, seeds)
     if mesh is not None:
-        # JAX's check of replication is off: it rejects a scan whose carry starts as zeros, as in an evaluation.
+        # JAX's check of replication is off: it rejects a scan whose carry starts as zeros, as in an
+        # evaluation.
         return jax.shard_map(act, mesh=mesh, in_specs=cuts, out_specs=out, check_vma=False)
     return act
 
@@ -322,7 +325,8 @@ def _average(oracle: Oracle, points: jax.Array, data: Any) -> tuple[jax.Array, j
 
 def _is_small(problem: Problem, width: int, requests: tuple[tuple[int, int], ...]) -> bool:
     """Whether a step should be compiled as one function: it is small, and the compiler has the option."""
-    # A gradient takes about one multiply-add per parameter and sample, and a mix one per parameter and neighbour.
+    # A gradient takes about one multiply-add per parameter and sample, and a mix one per parameter
+    # and neighbour.
     work = problem.nodes * problem.dimension * (width + sum(batch for _, batch in requests))
     return work <= SMALL and not on_gpu() and _small_is_known()
 

@@ -1,7 +1,8 @@
 """The interface of engines, as `run` uses it.
 
-A module whose engine has several processes also has a function `connect`, which joins them and returns the number of
-this process; the command line calls it, through `registry.connect`, before anything is loaded.
+A module whose engine has several processes also has a function `connect`, which joins them and
+returns the number of this process; the command line calls it, through `registry.connect`, before
+anything is loaded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Convolutions as matrix products, for many nodes with kernels of their own.
 
-Over nodes, a convolution becomes one with as many groups, which is slow. Here it is the product of a matrix of patches
-with the kernel: a patch is what the kernel sees of the input at one place. Over nodes, that is a product for each.
-`benchmarks/deep.py` measures it.
+Over nodes, a convolution becomes one with as many groups, which is slow. Here it is the product of
+a matrix of patches with the kernel: a patch is what the kernel sees of the input at one place. Over
+nodes, that is a product for each. `benchmarks/deep.py` measures it.
 """
 
 from __future__ import annotations

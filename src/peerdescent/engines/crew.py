@@ -1,8 +1,8 @@
 """A crew: one experiment with several seeds, side by side.
 
-On a CPU every seed has an engine, and threads advance them: no program is faster there than that of a single seed, and
-it leaves the other cores idle. On a GPU the seeds are an axis of one engine's arrays, since a step of one seed keeps a
-GPU busy for less time than launching it takes.
+On a CPU every seed has an engine, and threads advance them: no program is faster there than that of
+a single seed, and it leaves the other cores idle. On a GPU the seeds are an axis of one engine's
+arrays, since a step of one seed keeps a GPU busy for less time than launching it takes.
 """
 
 from __future__ import annotations

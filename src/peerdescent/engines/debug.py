@@ -1,6 +1,7 @@
 """The engine for debugging and teaching: a Python loop over nodes, explicit sums, nothing compiled.
 
-Vectors are NumPy arrays (n, p). Errors, and the first value that is not finite, are reported with node, step and stage.
+Vectors are NumPy arrays (n, p). Errors, and the first value that is not finite, are reported with
+node, step and stage.
 """
 
 from __future__ import annotations
@@ -166,7 +167,8 @@ def _kept(new: Any, old: Any, awake: Any) -> Any:
         return new
 
     def one(a: Any, b: Any) -> Any:
-        # A number that all nodes share, in the state of a method made by hand, belongs to none of them.
+        # A number that all nodes share, in the state of a method made by hand, belongs to none of
+        # them.
         return np.stack([a[i] if up else b[i] for i, up in enumerate(awake)]) if np.ndim(a) else a
 
     return jax.tree.map(one, new, old)

@@ -13,10 +13,11 @@ from peerdescent.datasets.cache import cache_folder
 def remember() -> None:
     """Make JAX store compiled programs on disk, unless the user has set a folder for them or switched this off.
 
-    The folder is that of the parsed data: PEERDESCENT_CACHE, or the user's cache folder. The variable
-    JAX_ENABLE_COMPILATION_CACHE=false turns this off.
+    The folder is that of the parsed data: PEERDESCENT_CACHE, or the user's cache folder. The
+    variable JAX_ENABLE_COMPILATION_CACHE=false turns this off.
     """
-    # JAX writes entries in place, so another process may read a part of one. It compiles the program itself then.
+    # JAX writes entries in place, so another process may read a part of one. It compiles the
+    # program itself then.
     warnings.filterwarnings(
         "ignore", "Error (reading|writing) persistent compilation cache entry", UserWarning
     )
@@ -28,5 +29,6 @@ def remember() -> None:
         except OSError:
             return
         config.update("jax_compilation_cache_dir", str(folder))
-        # By default JAX stores programs that took a second to compile. Ours take less, and a run needs four.
+        # By default JAX stores programs that took a second to compile. Ours take less, and a run
+        # needs four.
         config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

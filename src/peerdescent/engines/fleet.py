@@ -1,8 +1,8 @@
 """A fleet: many configurations of one method at once, for `sweep`. It is the simulator with a configuration axis.
 
-Configurations with equal programs (the same sizes; numbers and periods may differ) advance together, step by step, on
-the same samples. Seeds are another axis, along which samples differ. A fleet is divided into pieces that fit the cache
-of a core, or the memory of a GPU.
+Configurations with equal programs (the same sizes; numbers and periods may differ) advance
+together, step by step, on the same samples. Seeds are another axis, along which samples differ. A
+fleet is divided into pieces that fit the cache of a core, or the memory of a GPU.
 """
 
 from __future__ import annotations
@@ -87,15 +87,17 @@ class Fleet:
         for by_seed in groups.values():
             method = self.members[next(iter(by_seed.values()))[0]].method
             does, capacity = outline(method), self._capacity(method)
-            # On a CPU, one seed after the other is faster. On a GPU, seeds share a piece where they have the same
-            # configurations, unless they toss their own coins: then all would compute both sides.
+            # On a CPU, one seed after the other is faster. On a GPU, seeds share a piece where they
+            # have the same configurations, unless they toss their own coins: then all would compute
+            # both sides.
             apart = on_cpu or any(isinstance(when, Chance) for when in does.branches)
             alike: dict[Any, list[list[int]]] = defaultdict(list)
             for seed, members in by_seed.items():
                 for near in self._by_length(members):
                     numbers = tuple(repr(self.members[k].method.numbers) for k in near)
                     alike[seed if apart else None, numbers].append(near)
-            # Products with a large minibatch use all cores already, and are faster the wider they are.
+            # Products with a large minibatch use all cores already, and are faster the wider they
+            # are.
             alone = on_cpu and max((batch for _, batch in does.requests), default=1) >= WIDE_FROM
             most = 2 * capacity if alone and capacity > 1 else capacity
             wholes += [(np.array(some), most, 1 if alone else workers) for some in alike.values()]
@@ -150,8 +152,8 @@ class Fleet:
                 if not alive[piece].any():
                     return
                 state, t = loop.some(state, t, stop)
-                # Wait, so that progress is exact and an interruption takes effect. A chunk is long enough that this
-                # costs no time.
+                # Wait, so that progress is exact and an interruption takes effect. A chunk is long
+                # enough that this costs no time.
                 jax.block_until_ready(state)
                 self.reached[piece] = np.minimum(t, marks[:, -1])
                 if t < stop:
@@ -167,7 +169,8 @@ class Fleet:
     def _by_length(self, members: list[int]) -> Iterator[list[int]]:
         """Members whose lengths differ by a factor of at most two.
 
-        At equal cost a short run has costly steps, and all members of a piece go on until the longest ends.
+        At equal cost a short run has costly steps, and all members of a piece go on until the
+        longest ends.
         """
         members = sorted(members, key=lambda k: self.members[k].marks[::-1])
         while members:

@@ -26,8 +26,9 @@ prefixed: Any = dist.PrefixStore  # type: ignore[attr-defined]
 def connect() -> None:
     """Join the process group that `torchrun` describes, unless the program has done so itself.
 
-    The backend is NCCL if every process of a machine has its own GPU, else gloo. If the master address is a loopback
-    address, no port is opened on other interfaces, except by `torchrun` itself.
+    The backend is NCCL if every process of a machine has its own GPU, else gloo. If the master
+    address is a loopback address, no port is opened on other interfaces, except by `torchrun`
+    itself.
     """
     if dist.is_initialized():
         return
@@ -143,7 +144,8 @@ _made: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 def direct(group: Any) -> Any:
     """Connections over gloo between all processes of a group, beside those that the program itself uses.
 
-    All processes of the group make them at the same time. The result has the interface of PyTorch's backends.
+    All processes of the group make them at the same time. The result has the interface of PyTorch's
+    backends.
     """
     ranks = "-".join(map(str, dist.get_process_group_ranks(group)))
     store = prefixed(

@@ -201,7 +201,8 @@ class Squeezed(NamedTuple):
 class Links:
     """The links of this process to the others, in a network with as many nodes as there are processes.
 
-    `rank` is the node of this process. `sent` counts the bytes sent by `mix`, without announcements.
+    `rank` is the node of this process. `sent` counts the bytes sent by `mix`, without
+    announcements.
     """
 
     @staticmethod

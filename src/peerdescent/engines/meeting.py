@@ -78,7 +78,8 @@ FIELD = 512
 def agree(facts: Mapping[str, Any], gather: Callable[[np.ndarray], Any]) -> None:
     """Raise a ValueError if processes differ in a fact. The message has the fact, the values and the processes.
 
-    `gather` collects an array from every process, as (processes, ...) or concatenated along the first axis.
+    `gather` collects an array from every process, as (processes, ...) or concatenated along the
+    first axis.
 
     >>> agree({"seed": 0}, lambda rows: np.stack([rows, rows]))
     >>> agree({"seed": 0}, lambda rows: np.stack([rows, _rows({"seed": 1})]))

@@ -55,7 +55,8 @@ class Turn(ABC):
         if self.awake is None:
             return new
         awake = self.awake
-        # A number that all nodes share, in the state of a method made by hand, belongs to none of them.
+        # A number that all nodes share, in the state of a method made by hand, belongs to none of
+        # them.
         return jax.tree.map(
             lambda a, b: jnp.where(_by_node(awake, a), a, b) if jnp.ndim(a) else a, new, old
         )
@@ -85,8 +86,8 @@ class Weights(ABC):
     def ahead(self, seed: Any, t: Any, memory: tuple[Any, ...], numbers: Sequence[int]) -> Any:
         """What is computed for the rounds of iteration t before it begins.
 
-        A loop carries it from one iteration to the next, since the compiler would otherwise repeat every draw wherever
-        it is used.
+        A loop carries it from one iteration to the next, since the compiler would otherwise repeat
+        every draw wherever it is used.
         """
         return {}
 
@@ -188,7 +189,8 @@ def gathered(neighbours: jax.Array, weights: jax.Array, x: jax.Array) -> jax.Arr
 def disagreement(x: jax.Array, mix: Callable[[jax.Array], jax.Array]) -> jax.Array:
     """x - W x for the first rows of x, as many as `mix` returns.
 
-    All is taken relative to one node, since the rows of W sum to 1: rounding is then that of the differences.
+    All is taken relative to one node, since the rows of W sum to 1: rounding is then that of the
+    differences.
     """
     apart = x - x[:1]
     mixed = mix(apart)
@@ -200,8 +202,8 @@ def disagreement(x: jax.Array, mix: Callable[[jax.Array], jax.Array]) -> jax.Arr
 class Realised(Weights):
     """Weights that are decided round by round: by faults, random graphs, or push-pull weights.
 
-    `neighbours` (1, n, d) are the nodes that a node may hear from, and `places` (1, n, d) where the weights of their
-    messages are among those of all links. `dense` has all nodes in order.
+    `neighbours` (1, n, d) are the nodes that a node may hear from, and `places` (1, n, d) where the
+    weights of their messages are among those of all links. `dense` has all nodes in order.
     """
 
     rounds: Rounds
@@ -407,7 +409,8 @@ def weights_of(network: Network, dtype: Any, batch: int = 1) -> Weights:
 def in_sums(weights: Any) -> Any:
     """The same weights, whose products with arrays (n, k) are computed as sums if that is faster.
 
-    It is on a GPU and for few nodes: a sum becomes one operation with what is added to it, a product does not.
+    It is on a GPU and for few nodes: a sum becomes one operation with what is added to it, a
+    product does not.
     """
     if isinstance(weights, Several):
         return replace(weights, each=in_sums(weights.each))
@@ -427,8 +430,8 @@ def _widest(ends: np.ndarray, nodes: int) -> int:
 def _is_dense(columns: int, widest: int, batch: int = 1) -> bool:
     """On a CPU, n = 8 to 1,024, a gather is faster if less than half of W is nonzero; for GPUs 8 is a guess.
 
-    Where gradients cost much more than the mix, a product with W keeps XLA from making one function of the loop, which
-    has one thread: at batch 512 a step then takes half as long.
+    Where gradients cost much more than the mix, a product with W keeps XLA from making one function
+    of the loop, which has one thread: at batch 512 a step then takes half as long.
     """
     return columns <= (8 * widest if on_gpu() else max(2 * widest, batch // 4))
 

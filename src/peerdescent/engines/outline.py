@@ -1,9 +1,10 @@
 """Outlines: what a method does in an iteration, recorded by running its code on placeholder vectors.
 
-An outline lists, for iteration 0 and for any later one, which samples a method draws, at which vectors it takes
-gradients, how often it mixes, what depends on the iteration counter, and a digest of the arithmetic between. It is
-independent of problem and network; `peerdescent.runs.costs` computes costs from it. Engines use it to draw samples
-ahead and to store equal vectors once. The GPU kernel uses it to compute gradients before the rest of an iteration.
+An outline lists, for iteration 0 and for any later one, which samples a method draws, at which
+vectors it takes gradients, how often it mixes, what depends on the iteration counter, and a digest
+of the arithmetic between. It is independent of problem and network; `peerdescent.runs.costs`
+computes costs from it. Engines use it to draw samples ahead and to store equal vectors once. The
+GPU kernel uses it to compute gradients before the rest of an iteration.
 """
 
 from __future__ import annotations
@@ -521,8 +522,9 @@ def _outline(method: Method, code: str) -> Outline:
         aliases = _firsts(
             [id(leaf) if isinstance(leaf, Blank) else (k,) for k, leaf in enumerate(leaves)]
         )
-        # Leaves that are equal after iteration 0 stay equal if a step maps equal leaves to equal leaves. Leaves for
-        # which it does not are distinguished, and the step is recorded again, until nothing changes.
+        # Leaves that are equal after iteration 0 stay equal if a step maps equal leaves to equal
+        # leaves. Leaves for which it does not are distinguished, and the step is recorded again,
+        # until nothing changes.
         while True:
             one = {k: Leaf(k, leaves[k].is_vector) for k in aliases if isinstance(leaves[k], Blank)}
             known = [
@@ -549,7 +551,8 @@ def _outline(method: Method, code: str) -> Outline:
         raise ValueError(f"{method.name}{_complaint(error)}") from error
     slots = max(1, start.slots, step.slots)
     has_numbers = not all(isinstance(leaf, Blank) for leaf in leaves)
-    # What a step does may depend on numbers in its state, and was recorded with their first values only.
+    # What a step does may depend on numbers in its state, and was recorded with their first values
+    # only.
     more = (code,) if has_numbers else ()
     made = Blank(*leaves, str(structure), *jax.tree.leaves(later), repr(aliases), *more)
     verbs = frozenset(start.verbs | step.verbs)

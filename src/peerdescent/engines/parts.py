@@ -1,7 +1,7 @@
 """Vectors of deep models: kept as the arrays that a model consists of, and not as one long row.
 
-A compiler copies a matrix out of a long row before it multiplies with it, and copies its gradient back. With as many
-parameters as a neural network has, these copies take as long as the gradients.
+A compiler copies a matrix out of a long row before it multiplies with it, and copies its gradient
+back. With as many parameters as a neural network has, these copies take as long as the gradients.
 """
 
 from __future__ import annotations

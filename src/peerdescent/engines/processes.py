@@ -1,8 +1,8 @@
 """The engine with one process per node. Vectors are PyTorch tensors, and `mix` sends them to the neighbours.
 
-A process has the data of its own node only, and computes that node's gradients with the problem's oracle. Processes
-exchange vectors: in `mix` with neighbours, and at records with all processes, since metrics need all iterates and means
-over nodes. The rest of a state stays in its process.
+A process has the data of its own node only, and computes that node's gradients with the problem's
+oracle. Processes exchange vectors: in `mix` with neighbours, and at records with all processes,
+since metrics need all iterates and means over nodes. The rest of a state stays in its process.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Matrix products in float32 on a GPU: each as three products of its units for TF32.
 
-A GPU's units for matrices take TF32 numbers, which have 11 digits instead of float32's 24. Three of their products,
-of the leading digits with each other and with the rest, make one that is about as exact as float32
-(`benchmarks/deep.py` measures it), and with the small batches of many nodes they are faster than the units for float32.
-JAX has this as an algorithm of a single product; set for a whole program it would make convolutions TF32 and float64
-float32. So here it is set product by product.
+A GPU's units for matrices take TF32 numbers, which have 11 digits instead of float32's 24. Three of
+their products, of the leading digits with each other and with the rest, make one that is about as
+exact as float32 (`benchmarks/deep.py` measures it), and with the small batches of many nodes they
+are faster than the units for float32. JAX has this as an algorithm of a single product; set for a
+whole program it would make convolutions TF32 and float64 float32. So here it is set product by
+product.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """One iteration in JAX: the verbs on vectors (n, p), or (n, c, p) for c configurations at once.
 
-With a configuration axis, the method's code is the same: its numbers are arrays (c, 1), which broadcast. All
-configurations share their samples, so a minibatch gradient is one matrix product for all of them.
+With a configuration axis, the method's code is the same: its numbers are arrays (c, 1), which
+broadcast. All configurations share their samples, so a minibatch gradient is one matrix product for
+all of them.
 """
 
 from __future__ import annotations
@@ -314,8 +315,8 @@ def _precise(function: Callable[..., Any]) -> Callable[..., Any]:
 def with_products(oracle: Oracle, several: bool = False) -> Oracle:
     """The oracle, with convolutions as products where these are faster.
 
-    On a CPU they are always, since XLA has no fast convolutions inside of loops there. On a GPU they are for
-    minibatches of several nodes; patches of all rows would need much of its memory.
+    On a CPU they are always, since XLA has no fast convolutions inside of loops there. On a GPU
+    they are for minibatches of several nodes; patches of all rows would need much of its memory.
     """
     return by_products(oracle) if several or not on_gpu() else oracle
 
@@ -349,7 +350,8 @@ def begin(
         program, data, weights.at(seed, 0, memory), seed, 0, jax.tree.map(lambda a: a[0], ahead)
     )
     state = settled(program.method.replace(**numbers).at(jnp.int32(0)).init(x0, net))
-    # Python numbers in the state of a custom method become arrays of a fixed type, as they are when read from a file.
+    # Python numbers in the state of a custom method become arrays of a fixed type, as they are when
+    # read from a file.
     return Running.of(
         jax.tree.map(lambda a: lax.convert_element_type(a, jnp.result_type(a)), state), memory
     )
@@ -367,8 +369,8 @@ def interval(
 ) -> Any:
     """The state after some more iterations.
 
-    `clock` is (first, skip, count): the iterations are first + skip, ..., first + skip + count - 1, and `ahead` has the
-    samples from iteration `first` on.
+    `clock` is (first, skip, count): the iterations are first + skip, ..., first + skip + count - 1,
+    and `ahead` has the samples from iteration `first` on.
     """
     first, skip, count = clock
     method = program.method.replace(**numbers)
@@ -408,8 +410,9 @@ def interval(
 def _repeated(body: Callable[[Any, Any], Any], skip: Any, count: Any, begun: Any) -> Any:
     """What `body(i, state)` gives for i = skip, ..., skip + count - 1.
 
-    On a GPU, in blocks of iterations, whose number the compiler knows: otherwise the GPU waits after each one until it
-    is told to go on. And two at a time: what one writes, the other reads, so that nothing is copied back.
+    On a GPU, in blocks of iterations, whose number the compiler knows: otherwise the GPU waits
+    after each one until it is told to go on. And two at a time: what one writes, the other reads,
+    so that nothing is copied back.
     """
     if not on_gpu():
         return lax.fori_loop(skip, skip + count, body, begun)

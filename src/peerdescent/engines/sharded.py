@@ -1,10 +1,12 @@
 """The engine for nodes on the devices of a mesh, of one host or several. Each device has some nodes and their data.
 
-A device runs the program of `stacked` for its own nodes. Only `mix` communicates: first, vectors that other devices
-need are sent, each once per device, in rounds of `lax.ppermute`; then each device computes the weighted sums. Data
-never leave their device; metrics need sums over devices only.
+A device runs the program of `stacked` for its own nodes. Only `mix` communicates: first, vectors
+that other devices need are sent, each once per device, in rounds of `lax.ppermute`; then each
+device computes the weighted sums. Data never leave their device; metrics need sums over devices
+only.
 
-Several processes (`connect`) run the same program, each with its own devices. Process 0 shows and writes results.
+Several processes (`connect`) run the same program, each with its own devices. Process 0 shows and
+writes results.
 """
 
 from __future__ import annotations
@@ -54,9 +56,10 @@ from peerdescent.problems.problem import Problem, check_fits
 def connect() -> int:
     """Join the other processes of the run, before JAX is used otherwise; the number of this process.
 
-    The variables JAX_COORDINATOR_ADDRESS (host:port of process 0), JAX_NUM_PROCESSES and JAX_PROCESS_ID describe the
-    processes. Without the first there is one process, unless the program has called `jax.distributed.initialize`.
-    Process 0 listens on JAX_COORDINATOR_BIND_ADDRESS. If that is not set, it listens on the coordinator address if this
+    The variables JAX_COORDINATOR_ADDRESS (host:port of process 0), JAX_NUM_PROCESSES and
+    JAX_PROCESS_ID describe the processes. Without the first there is one process, unless the
+    program has called `jax.distributed.initialize`. Process 0 listens on
+    JAX_COORDINATOR_BIND_ADDRESS. If that is not set, it listens on the coordinator address if this
     is a loopback address, else on all interfaces.
     """
     address = os.environ.get("JAX_COORDINATOR_ADDRESS")
@@ -123,10 +126,10 @@ def _from_environment(name: str) -> int:
 class Shared:
     """One W, distributed over devices with k nodes each. Every array is sharded along its second axis.
 
-    `rounds` has the pairs of devices (source, target) of each round. `sends` has, for each round, the nodes (1,
-    devices, m) whose vectors each device sends, by their numbers on that device; m is the length of the longest message
-    of the round, and shorter ones are padded. `local` has the weights of the k nodes: first for their own k vectors,
-    then for those received, round by round.
+    `rounds` has the pairs of devices (source, target) of each round. `sends` has, for each round,
+    the nodes (1, devices, m) whose vectors each device sends, by their numbers on that device; m is
+    the length of the longest message of the round, and shorter ones are padded. `local` has the
+    weights of the k nodes: first for their own k vectors, then for those received, round by round.
     """
 
     local: Dense | Gather
@@ -240,8 +243,8 @@ def _exchanges(
 ) -> tuple[dict[Message, int], tuple[Any, ...], tuple[Any, ...], int]:
     """Which vectors devices send each other, in which rounds.
 
-    The place of a node's vector on a device, by (device, node); `sends` and `rounds` of `Shared`; and the number of
-    vectors that a device has in the end.
+    The place of a node's vector on a device, by (device, node); `sends` and `rounds` of `Shared`;
+    and the number of vectors that a device has in the end.
     """
     k, entries = W.shape[0] // devices, W.tocoo()
     links = list(zip((entries.row // k).tolist(), entries.col.tolist(), strict=True))

@@ -33,7 +33,8 @@ class Stacked(Loop):
         self, method: Method, problem: Problem, network: Network, seed: Any, dtype: Any
     ) -> None:
         does = outline(method)
-        # Compressors, penalties, faults of messages and numbers in a state need a vector as one array.
+        # Compressors, penalties, faults of messages and numbers in a state need a vector as one
+        # array.
         whole = (
             does.has_numbers or "compress" in does.verbs or problem.penalty or not network.is_known
         )

@@ -1,9 +1,10 @@
 """Vectors of one process: flat PyTorch tensors whose memory is used again.
 
-A method computes with new vectors all the time. New memory costs more than the arithmetic: the system clears and maps
-each page at its first use. So the memory of a vector that nobody has any more goes back to a pool, from which the next
-vector takes it. Sums of multiples are computed when they are needed, without a vector for each multiple, and in the
-memory of a term that nobody else has. The value of a vector never changes, so methods need not know any of this.
+A method computes with new vectors all the time. New memory costs more than the arithmetic: the
+system clears and maps each page at its first use. So the memory of a vector that nobody has any
+more goes back to a pool, from which the next vector takes it. Sums of multiples are computed when
+they are needed, without a vector for each multiple, and in the memory of a term that nobody else
+has. The value of a vector never changes, so methods need not know any of this.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ def highlighted(curves: pd.DataFrame, line: str, ax: Any = None) -> Figure:
     """The gap of one line by epochs and by bytes, in colour, in front of all other lines in grey.
 
     Args:
-        curves: One row per point: the name of its `line`, `epoch`, `bytes`, the mean `gap` over seeds, and `low` and
-            `high`, the smallest and the largest of them.
+        curves: One row per point: the name of its `line`, `epoch`, `bytes`, the mean `gap` over
+            seeds, and `low` and `high`, the smallest and the largest of them.
         line: The name of the line in front.
         ax: Two axes of matplotlib to draw on; by default a new figure.
 

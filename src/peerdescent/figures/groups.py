@@ -23,8 +23,9 @@ REMEDY = "give a Trace, Traces, a Comparison, a list of these, or {label: traces
 def grouped(runs: Runs) -> dict[str, Sequence[Trace]]:
     """The traces of each line, by its label.
 
-    Traces without a label go by the name of their method; where different methods share it, with their
-    hyperparameters. Labels that are still equal are numbered. Several traces of one line differ in seed only.
+    Traces without a label go by the name of their method; where different methods share it, with
+    their hyperparameters. Labels that are still equal are numbered. Several traces of one line
+    differ in seed only.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))

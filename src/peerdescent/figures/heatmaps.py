@@ -31,16 +31,17 @@ LETTERS = 20  # in a line of their labels, unless a word is longer
 def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss", ax: Any = None) -> Figure:
     """A heat map of a table of `sweep` over two of its hyperparameters.
 
-    A cell shows the smallest mean over seeds among the configurations with its two values. As in `best`, only
-    configurations that are done for every seed count. Cells in which all diverged are hatched, and a frame marks the
-    best cell. The colour scale ends at the best plus three times the median's distance from it, so that large losses do
-    not hide small differences.
+    A cell shows the smallest mean over seeds among the configurations with its two values. As in
+    `best`, only configurations that are done for every seed count. Cells in which all diverged are
+    hatched, and a frame marks the best cell. The colour scale ends at the best plus three times the
+    median's distance from it, so that large losses do not hide small differences.
 
-    Numbers on an axis are sorted. Names are in the order of the table, the first one at the top, without what they have
-    in common if what tells them apart is in brackets; the label of the axis has that.
+    Numbers on an axis are sorted. Names are in the order of the table, the first one at the top,
+    without what they have in common if what tells them apart is in brackets; the label of the axis
+    has that.
 
-    Of several problems or networks, a cell may have one only: make `network`, say, an axis, or give rows of one
-    setting. The best configuration of each is then marked.
+    Of several problems or networks, a cell may have one only: make `network`, say, an axis, or give
+    rows of one setting. The best configuration of each is then marked.
 
     Args:
         table: The table.
@@ -184,7 +185,8 @@ def heatmap(table: pd.DataFrame, x: str, y: str, value: str = "loss", ax: Any = 
 def _levels(column: pd.Series) -> tuple[np.ndarray, list[str], str]:
     """The level of each row, labels of the levels, and what all names have before the brackets that tell them apart.
 
-    Numbers are sorted, and names follow in the order of the table. Labels have what is in these brackets.
+    Numbers are sorted, and names follow in the order of the table. Labels have what is in these
+    brackets.
     """
     places, names = levels(column)
     plain = [

@@ -36,10 +36,11 @@ def comparison(
 ) -> Figure:
     """Four panels with one line per method: loss, gradient norm and consensus error by epochs, and loss by bytes.
 
-    A line is one trace, or the mean of several that differ in seed. If all traces have a clock, the loss by simulated
-    seconds follows. Metrics of your own that all traces have follow, in panels by epochs. If a trace has no epochs (an
-    infinite stream of samples), steps take their place. With `panels`, there are those instead. `traces`, the axes,
-    `panels`, `optimum` and `ax` are as in `curves`.
+    A line is one trace, or the mean of several that differ in seed. If all traces have a clock, the
+    loss by simulated seconds follows. Metrics of your own that all traces have follow, in panels by
+    epochs. If a trace has no epochs (an infinite stream of samples), steps take their place. With
+    `panels`, there are those instead. `traces`, the axes, `panels`, `optimum` and `ax` are as in
+    `curves`.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -86,23 +87,27 @@ def curves(
 ) -> Figure:
     """Curves of groups of traces that differ in seed. Each group is one line, the mean over its traces.
 
-    The band around a mean is one sample standard deviation to either side on a linear axis, but no further than the
-    smallest and the largest trace. On a log axis, where a deviation could reach below zero, it goes from the one to the
-    other. Traces recorded at different points are interpolated linearly. A mean ends with the first of its traces.
+    The band around a mean is one sample standard deviation to either side on a linear axis, but no
+    further than the smallest and the largest trace. On a log axis, where a deviation could reach
+    below zero, it goes from the one to the other. Traces recorded at different points are
+    interpolated linearly. A mean ends with the first of its traces.
 
-    A trace that diverged is in no mean: it is drawn as a thin line of its own, and the legend says so. The axes fit the
-    other traces. The axis of the loss is limited if a trace rises, or if a steep start would make the rest look flat.
+    A trace that diverged is in no mean: it is drawn as a thin line of its own, and the legend says
+    so. The axes fit the other traces. The axis of the loss is limited if a trace rises, or if a
+    steep start would make the rest look flat.
 
     Args:
-        traces: One `Trace`, the `Traces` of several seeds, a `Comparison`, a list of these, or {label: traces}. Lines
-            without a label go by the names of their methods.
-        panels: The axes (horizontal, vertical) of each panel. Horizontal is "step", "epoch", "rounds", "bytes",
-            "seconds" or "clock"; vertical is "loss", "gap" (loss - `optimum`), "grad_norm", "stationarity",
-            "consensus" or a metric of your own.
+        traces: One `Trace`, the `Traces` of several seeds, a `Comparison`, a list of these, or
+            {label: traces}. Lines without a label go by the names of their methods.
+        panels: The axes (horizontal, vertical) of each panel. Horizontal is "step", "epoch",
+            "rounds", "bytes", "seconds" or "clock"; vertical is "loss", "gap" (loss - `optimum`),
+            "grad_norm", "stationarity", "consensus" or a metric of your own.
         optimum: The smallest possible loss, for gaps.
-        title: The title of the figure; by default the number of seeds, if there are several and the figure is new.
-        ax: The axes of matplotlib to draw on, one for each panel, as one object, a list or an array; by default a new
-            figure. Their figure keeps its layout: title and legend go into the first panel.
+        title: The title of the figure; by default the number of seeds, if there are several and the
+            figure is new.
+        ax: The axes of matplotlib to draw on, one for each panel, as one object, a list or an
+            array; by default a new figure. Their figure keeps its layout: title and legend go into
+            the first panel.
 
     Returns:
         The figure.
@@ -252,7 +257,8 @@ def _line(
     least = float(np.nanmin(found.values))
     if not metric.log:
         return _Line(name, found.x, found.mean, low, high, least)
-    # A log axis cannot show the zero consensus error of a common start, or a loss below the optimum.
+    # A log axis cannot show the zero consensus error of a common start, or a loss below the
+    # optimum.
     mean = np.where(found.mean > 0, found.mean, np.nan)
     floor = found.values[found.values > 0].min(initial=math.inf)
     return _Line(name, found.x, mean, np.maximum(low, floor) + 0 * mean, high + 0 * mean, least)
@@ -269,8 +275,8 @@ def _linear(axes: Axes, lines: Sequence[_Line]) -> None:
 def _loss_limits(axes: Axes, lines: Sequence[_Line]) -> None:
     """Limit the axis of the loss if a rising line or a steep start would make all else look flat.
 
-    Above the start, show no more than below it. If less than a fifth of the height is left after a tenth of a run, show
-    no more than twice that.
+    Above the start, show no more than below it. If less than a fifth of the height is left after a
+    tenth of a run, show no more than twice that.
     """
     start, low = (
         max(_finite(line.mean[:1] for line in lines)),

@@ -29,8 +29,9 @@ TURNS = 8  # the most matrices of a sequence
 def drawing(network: Network, ax: Any = None) -> Figure:
     """A drawing of a network: nodes on a circle, or in rows for a grid or torus; one panel for each step of a sequence.
 
-    The links that close a torus are drawn as stubs at its sides. `ax` are axes of matplotlib to draw on, one for each
-    panel; by default a new figure. Several panels on your axes have no common title.
+    The links that close a torus are drawn as stubs at its sides. `ax` are axes of matplotlib to
+    draw on, one for each panel; by default a new figure. Several panels on your axes have no common
+    title.
 
     >>> from peerdescent import Network, topology
     >>> len(drawing(Network(topology.one_peer_exponential(8))).axes)

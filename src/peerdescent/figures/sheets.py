@@ -26,7 +26,8 @@ SHARPNESS = 1.5
 class Figure(matplotlib.figure.Figure):
     """A figure that a notebook shows as the last expression of a cell.
 
-    Plain figures are shown only after `matplotlib.pyplot` was imported, which this package does not.
+    Plain figures are shown only after `matplotlib.pyplot` was imported, which this package does
+    not.
     """
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
@@ -114,7 +115,8 @@ def sheet(
     """New panels, or the axes that the caller gives.
 
     Args:
-        ax: None for a new figure; else matplotlib's axes, or a list or array of them, one for each panel.
+        ax: None for a new figure; else matplotlib's axes, or a list or array of them, one for each
+            panel.
         panels: The number of panels.
         size: Width and height of a new figure, in inches.
         columns: The columns of panels in a new figure; by default all are in one row.

@@ -1,7 +1,8 @@
 """The style of all figures: colours, dashes and markers of lines, and how a figure is saved.
 
-Figures are made without pyplot, so there is no global state, no window and no need for a display. Lines differ in
-colour (those of Okabe and Ito, safe for colour-blind readers), dash and marker, so they also differ in greyscale.
+Figures are made without pyplot, so there is no global state, no window and no need for a display.
+Lines differ in colour (those of Okabe and Ito, safe for colour-blind readers), dash and marker, so
+they also differ in greyscale.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Faults: what goes wrong on the way from node to node. They are given to a `Network`.
 
-Every random decision is a function of (seed, t, round, link or node), so all engines, and both ends of a link in
-different processes, decide alike without a message. A new fault is a dataclass here and an entry of `FAULTS`; engines
-know what a fault may do, and no fault by its name.
+Every random decision is a function of (seed, t, round, link or node), so all engines, and both ends
+of a link in different processes, decide alike without a message. A new fault is a dataclass here
+and an entry of `FAULTS`; engines know what a fault may do, and no fault by its name.
 """
 
 from __future__ import annotations
@@ -106,8 +106,9 @@ def _check_probability(fault: Fault, name: str) -> None:
 class drop(Fault):
     """A link fails for a round, in both directions, and both ends keep its weight: W_t stays doubly stochastic.
 
-    With `one_way`, single messages are lost: the receiver keeps the weight, the sender does not know. Then the columns
-    of W_t do not sum to 1, the mean over nodes is not preserved, and trackers drift.
+    With `one_way`, single messages are lost: the receiver keeps the weight, the sender does not
+    know. Then the columns of W_t do not sum to 1, the mean over nodes is not preserved, and
+    trackers drift.
     """
 
     probability: float
@@ -149,8 +150,9 @@ class drop(Fault):
 class burst(Fault):
     """Links with a memory (Gilbert 1960; Elliott 1963), for whole iterations and in both directions.
 
-    A link that is up goes down with probability `enter`, and one that is down comes up with probability `leave`. They
-    start from the stationary distribution, in which a link is down with probability enter / (enter + leave).
+    A link that is up goes down with probability `enter`, and one that is down comes up with
+    probability `leave`. They start from the stationary distribution, in which a link is down with
+    probability enter / (enter + leave).
     """
 
     enter: float
@@ -202,7 +204,8 @@ class burst(Fault):
 class inactive(Fault):
     """A node sleeps for a whole iteration: it computes and sends nothing, and its whole state stays as it is.
 
-    Its neighbours keep the weights of their links to it. In iteration 0, where states begin, all nodes are awake.
+    Its neighbours keep the weights of their links to it. In iteration 0, where states begin, all
+    nodes are awake.
     """
 
     probability: float
@@ -235,7 +238,8 @@ class inactive(Fault):
 class noise(Fault):
     """Gaussian noise on every message that a node receives from another, on each entry, of this standard deviation.
 
-    A round adds up a node's messages, so one Gaussian vector of the summed variance is drawn for each node.
+    A round adds up a node's messages, so one Gaussian vector of the summed variance is drawn for
+    each node.
     """
 
     deviation: float

@@ -1,9 +1,9 @@
 """The communication network: its weight matrix W, and what may go wrong on its links.
 
-A `Network` is a graph with a weight rule, or a weight matrix. It is checked at construction against the paper's
-Assumption 3: W is primitive and doubly stochastic, so lam = ||W - 11'/n|| is below 1 and mixing contracts towards the
-mean. Only weights of the rule "push-pull" are not, and methods that need them to be refuse those. W is stored sparse,
-with one entry per link.
+A `Network` is a graph with a weight rule, or a weight matrix. It is checked at construction against
+the paper's Assumption 3: W is primitive and doubly stochastic, so lam = ||W - 11'/n|| is below 1
+and mixing contracts towards the mean. Only weights of the rule "push-pull" are not, and methods
+that need them to be refuse those. W is stored sparse, with one entry per link.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ Floats = NDArray[np.float64]
 class Network:
     """A communication network: a graph and its weight matrix W. Immutable.
 
-    Mixing is `mix(x)_i = sum_j w_ij x_j`, with w_ij > 0 where j sends to i. W must be doubly stochastic, and over one
-    period the product P of the matrices must satisfy ||P - 11'/n|| < 1; other networks raise a ValueError.
+    Mixing is `mix(x)_i = sum_j w_ij x_j`, with w_ij > 0 where j sends to i. W must be doubly
+    stochastic, and over one period the product P of the matrices must satisfy ||P - 11'/n|| < 1;
+    other networks raise a ValueError.
 
     Args:
         graph: One of
@@ -72,8 +73,8 @@ class Network:
         n: The number of nodes.
         name: The name of the topology.
         rule: The weight rule, or "given" for a matrix.
-        matrices: One CSR matrix (n, n) for each step of the period, without faults, of a single round. Of a random
-            graph, the mean of many draws, from when the network was built.
+        matrices: One CSR matrix (n, n) for each step of the period, without faults, of a single
+            round. Of a random graph, the mean of many draws, from when the network was built.
         pushed: The matrix B of push-pull weights, else None.
         graph: The random graph, else None.
         rounds: The rounds of a `mix`.
@@ -323,10 +324,11 @@ class Network:
     def lam(self) -> float:
         """The paper's lambda, ||W - 11'/n||_2 in [0, 1): one mixing multiplies disagreement by at most this.
 
-        For a sequence, the rate per step: ||W_{period-1} ... W_0 - 11'/n||_2 to the power 1 / period. With faults or
-        random graphs, the root of the largest eigenvalue of E[W_t' W_t] on the vectors of mean zero: the expected
-        square of the disagreement falls by at least this factor. With push-pull weights, the largest modulus of an
-        eigenvalue of A or B besides 1: the rate in the long run; if links fail there, that of E[A_t' A_t] as above.
+        For a sequence, the rate per step: ||W_{period-1} ... W_0 - 11'/n||_2 to the power 1 /
+        period. With faults or random graphs, the root of the largest eigenvalue of E[W_t' W_t] on
+        the vectors of mean zero: the expected square of the disagreement falls by at least this
+        factor. With push-pull weights, the largest modulus of an eigenvalue of A or B besides 1:
+        the rate in the long run; if links fail there, that of E[A_t' A_t] as above.
         """
         return self._contraction[0]
 

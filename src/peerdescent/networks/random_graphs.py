@@ -15,7 +15,8 @@ RULES = ("metropolis", "lazy")
 class RandomGraph(ABC):
     """A graph on nodes 0..n-1 that is drawn anew in every round; given to a `Network`.
 
-    Weights are those of the rule in the graph that was drawn, so every W_t is symmetric and doubly stochastic.
+    Weights are those of the rule in the graph that was drawn, so every W_t is symmetric and doubly
+    stochastic.
     """
 
     n: int
@@ -43,7 +44,8 @@ class RandomGraph(ABC):
             return draw.xp.zeros(0)
         xp, up = draw.xp, self.joined(draw, ends)
         one, other = ends[:, 0], ends[:, 1]
-        # All pairs are listed in the order of the upper triangle, so the degrees are sums over a matrix.
+        # All pairs are listed in the order of the upper triangle, so the degrees are sums over a
+        # matrix.
         place = xp.minimum(self._row(one) + other - one - 1, len(up) - 1)
         nodes = xp.arange(self.n)
         low, high = xp.minimum(nodes[:, None], nodes), xp.maximum(nodes[:, None], nodes)

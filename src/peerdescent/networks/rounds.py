@@ -1,8 +1,8 @@
 """What happens in a round: which links carry a message, with which weights. The one place that applies faults.
 
-Links are the pairs of nodes that may exchange messages, i < j, in a fixed order; a link has two directions, 0 from i to
-j and 1 back. Engines ask for the weights of what arrives, and compute sums with them in their own layout. The code runs
-on NumPy and JAX arrays.
+Links are the pairs of nodes that may exchange messages, i < j, in a fixed order; a link has two
+directions, 0 from i to j and 1 back. Engines ask for the weights of what arrives, and compute sums
+with them in their own layout. The code runs on NumPy and JAX arrays.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ GRAPH = 1 << 16
 class Rounds:
     """The links of a network, and all that may happen on them.
 
-    The weights (period, E, 2) are those of the ideal network; `pushed` are the weights of `push`, None if they are the
-    same. A random `graph` draws its own weights. `code` is a checksum of what faults and graphs of a user's own do.
+    The weights (period, E, 2) are those of the ideal network; `pushed` are the weights of `push`,
+    None if they are the same. A random `graph` draws its own weights. `code` is a checksum of what
+    faults and graphs of a user's own do.
     """
 
     ends: Any
@@ -193,7 +194,8 @@ class Iteration(NamedTuple):
 def slots(ends: np.ndarray, nodes: int, dense: bool) -> tuple[np.ndarray, np.ndarray]:
     """For each node the nodes that it may hear from, and where the weights of their messages are, both (n, d).
 
-    The place of a weight is its number in the flattened (E, 2), and 2 E for no link. `dense` has all n nodes, in order.
+    The place of a weight is its number in the flattened (E, 2), and 2 E for no link. `dense` has
+    all n nodes, in order.
     """
     none = 2 * len(ends)
     first, second = ends.T

@@ -1,6 +1,7 @@
 """Spectra of weight matrices: how fast they bring nodes to agree.
 
-Up to DENSE_UP_TO nodes matrices are dense and spectra exact up to rounding; beyond, they are found by Lanczos' method.
+Up to DENSE_UP_TO nodes matrices are dense and spectra exact up to rounding; beyond, they are found
+by Lanczos' method.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ def several(W: sparse.csr_array, rounds: int, momentum: float) -> sparse.csr_arr
 def expected_square(W: sparse.csr_array, up: float, both: float) -> float:
     """The largest eigenvalue of E[W_t' W_t] on the vectors of mean zero, if links of a symmetric W fail.
 
-    A link is up with probability `up`, and two links of one node are both up with probability `both`. With L_e the
-    Laplacian of a link e, W_t = I - sum_e b_e w_e L_e. The product of two Laplacians is zero unless their links share a
-    node, and L_e^2 = 2 L_e.
+    A link is up with probability `up`, and two links of one node are both up with probability
+    `both`. With L_e the Laplacian of a link e, W_t = I - sum_e b_e w_e L_e. The product of two
+    Laplacians is zero unless their links share a node, and L_e^2 = 2 L_e.
     """
     n = W.shape[0]
     M = sparse.csr_array(sparse.eye_array(n) - W)
@@ -80,8 +81,8 @@ def estimated(
                 before, now = now, (1 + momentum) * (W @ now) - momentum * before
             product = now
         found.append(product - product.mean(axis=0))
-    # The eigenvector is of the first half, and its value is measured on the other: the largest eigenvalue of a mean of
-    # few draws would be too large.
+    # The eigenvector is of the first half, and its value is measured on the other: the largest
+    # eigenvalue of a mean of few draws would be too large.
     half = draws // 2
     mean = sum(P.T @ P for P in found[:half]) / half
     worst = np.linalg.eigh(mean - mean.mean(axis=0) - mean.mean(axis=1)[:, None] + mean.mean())[1][
@@ -108,7 +109,8 @@ def disagreement(matrices: Sequence[sparse.csr_array]) -> float:
     try:
         return float(np.sqrt(_largest_eigenvalue(apply, n)))
     except ArpackNoConvergence:
-        # Many eigenvalues lie close to 1, as for long rings. Such graphs are cheap to factorise, so use shift-invert.
+        # Many eigenvalues lie close to 1, as for long rings. Such graphs are cheap to factorise, so
+        # use shift-invert.
         P = reduce(lambda done, W: W @ done, matrices)
         twin = sparse.block_array([[None, P], [P.T, None]], format="csc")
         _check_factors(twin)

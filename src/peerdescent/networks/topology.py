@@ -1,9 +1,9 @@
 """Topologies: which nodes are neighbours.
 
-Every function here returns a networkx graph on nodes 0..n-1, a list of them for a time-varying topology, or a
-`RandomGraph` that is drawn anew in every round. `Network`
-derives weights, spectral gap and degrees, and takes any other networkx graph as well. An edge j -> i of a directed
-graph means that j sends to i.
+Every function here returns a networkx graph on nodes 0..n-1, a list of them for a time-varying
+topology, or a `RandomGraph` that is drawn anew in every round. `Network` derives weights, spectral
+gap and degrees, and takes any other networkx graph as well. An edge j -> i of a directed graph
+means that j sends to i.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def directed_exponential(n: int) -> nx.DiGraph:
 def one_peer_exponential(n: int) -> list[nx.DiGraph]:
     """One-peer exponential graphs: at step k of the period every node i sends to i + 2^k (mod n) alone.
 
-    A time-varying topology of period ceil(log2 n). If n is a power of two, one period with weights 1/2 averages
-    exactly, with one message per node and step.
+    A time-varying topology of period ceil(log2 n). If n is a power of two, one period with weights
+    1/2 averages exactly, with one message per node and step.
 
     >>> [list(graph[0]) for graph in one_peer_exponential(8)]
     [[1], [2], [4]]
@@ -119,9 +119,10 @@ def erdos_renyi(
 
     Args:
         n: The number of nodes.
-        probability: The probability of an edge; by default 2 ln(n) / n, twice the connectivity threshold.
-        seed: Draws one graph for all rounds, again and again until it is connected. Without a seed every round has a
-            graph of its own, drawn by the seed of the run.
+        probability: The probability of an edge; by default 2 ln(n) / n, twice the connectivity
+            threshold.
+        seed: Draws one graph for all rounds, again and again until it is connected. Without a seed
+            every round has a graph of its own, drawn by the seed of the run.
 
     Returns:
         The graph.
@@ -205,8 +206,8 @@ def random_matching(n: int) -> RandomGraph:
 def random_regular(n: int, degree: int | None = None) -> RandomGraph:
     """Random regular graph: in every round each node has `degree` neighbours, drawn anew; by default 4, if there are.
 
-    Nodes are put on a circle in random order, and joined with those at degree / 2 random distances, either way; an odd
-    degree, for which n must be even, has the opposite node too.
+    Nodes are put on a circle in random order, and joined with those at degree / 2 random distances,
+    either way; an odd degree, for which n must be even, has the opposite node too.
 
     >>> random_regular(20, 3)
     RandomRegular(n=20, rule='metropolis', degree=3)

@@ -110,8 +110,8 @@ def weigh(graph: nx.Graph, nodes: list[Any], rule: str | None) -> tuple[str, str
     )
     edges = nx.to_scipy_sparse_array(graph, nodes, weight=None, format="coo")
     links = edges.row != edges.col
-    # Row i lists the nodes that i receives from, so an edge j -> i is an entry of row i. networkx lists an undirected
-    # edge in both directions.
+    # Row i lists the nodes that i receives from, so an edge j -> i is an entry of row i. networkx
+    # lists an undirected edge in both directions.
     pattern = sparse.csr_array(
         (np.ones(links.sum()), (edges.col[links], edges.row[links])), shape=(n, n)
     )
@@ -188,13 +188,13 @@ def given(matrix: Any, weights: str | None) -> tuple[str, str, sparse.csr_array]
 def check_contraction(matrices: Sequence[sparse.csr_array]) -> None:
     """Refuse doubly stochastic matrices whose product P over a period has ||P - 11'/n|| = 1.
 
-    The norm is below 1 if and only if P'P is irreducible. This depends on the pattern of zeros alone, and implies that
-    P is primitive.
+    The norm is below 1 if and only if P'P is irreducible. This depends on the pattern of zeros
+    alone, and implies that P is primitive.
     """
     patterns = [W > 0 for W in matrices]
     if all(pattern.diagonal().all() for pattern in patterns):
-        # With positive diagonals, the product connects the same nodes as the union of the links. The union stays sparse
-        # where the product would fill up.
+        # With positive diagonals, the product connects the same nodes as the union of the links.
+        # The union stays sparse where the product would fill up.
         product = reduce(lambda a, b: a + b, patterns)
     else:
         product = reduce(lambda done, pattern: pattern @ done, patterns)

@@ -33,8 +33,10 @@ def logistic(
     Args:
         partition: The rows of each node, as from `data.partition(20)`.
         strength: The weight of the regulariser.
-        regulariser: r(x): "nonconvex" for the paper's sum_k x_k^2 / (1 + x_k^2), "l2" for ||x||^2 / 2, or "none".
-        intercept: Whether to add a constant to <x, theta>. It is the last entry of x and not regularised.
+        regulariser: r(x): "nonconvex" for the paper's sum_k x_k^2 / (1 + x_k^2), "l2" for ||x||^2 /
+            2, or "none".
+        intercept: Whether to add a constant to <x, theta>. It is the last entry of x and not
+            regularised.
 
     Returns:
         The problem. `problem.predict(params, features)` are the scores <x, theta>.
@@ -53,17 +55,17 @@ def softmax(
 ) -> Problem:
     """Softmax regression f_i(X) = mean_j (log sum_c exp(<x_c, theta_ij>) - <x_y, theta_ij>) + strength r(X), y = l_ij.
 
-    It is logistic regression for several classes: x_c, the column of class c of the matrix X (p, classes), gives its
-    score. The parameters are X, flattened row by row to one vector x; `problem.unflatten(x)` is the matrix. Labels l_ij
-    are 0, 1, ..., classes - 1. Labels -1 and +1 of two classes are taken as 0 and 1; they are refused if one of them
-    stands for several classes.
+    It is logistic regression for several classes: x_c, the column of class c of the matrix X (p,
+    classes), gives its score. The parameters are X, flattened row by row to one vector x;
+    `problem.unflatten(x)` is the matrix. Labels l_ij are 0, 1, ..., classes - 1. Labels -1 and +1
+    of two classes are taken as 0 and 1; they are refused if one of them stands for several classes.
 
     Args:
         partition: The rows of each node, as from `load("digits", labels="classes").partition(20)`.
         strength: The weight of the regulariser.
         regulariser: r(X): "nonconvex", "l2" or "none", as in `logistic`, over all entries of X.
-        intercept: Whether to add a constant to the score of each class. They are the last entries of x and not
-            regularised; `problem.unflatten(x)` then has `weights` and `intercept`.
+        intercept: Whether to add a constant to the score of each class. They are the last entries
+            of x and not regularised; `problem.unflatten(x)` then has `weights` and `intercept`.
 
     Returns:
         The problem. `problem.predict(params, features)` are the scores (rows, classes).
@@ -105,14 +107,16 @@ def svm(
 ) -> Problem:
     """A support vector machine f_i(x) = mean_j s h((1 - l_ij <x, theta_ij>) / s) + strength r(x), with a smooth hinge.
 
-    h(u) = 0 for u <= 0, u^2 / 2 up to 1, and u - 1/2 above. With a smaller s, `smoothing`, it is closer to the hinge
-    max(0, 1 - l <x, theta>), from which it differs by s / 2 at most, and L = 1 / s of a row of norm 1 is larger.
+    h(u) = 0 for u <= 0, u^2 / 2 up to 1, and u - 1/2 above. With a smaller s, `smoothing`, it is
+    closer to the hinge max(0, 1 - l <x, theta>), from which it differs by s / 2 at most, and L = 1
+    / s of a row of norm 1 is larger.
 
     Args:
         partition: The rows of each node, with labels -1 and +1, as from `data.partition(20)`.
         strength: The weight of the regulariser.
         regulariser: r(x): "nonconvex", "l2" or "none", as in `logistic`.
-        intercept: Whether to add a constant to <x, theta>. It is the last entry of x and not regularised.
+        intercept: Whether to add a constant to <x, theta>. It is the last entry of x and not
+            regularised.
         smoothing: s.
 
     Returns:
@@ -165,11 +169,13 @@ def perceptron(
 ) -> Problem:
     """A neural network that classifies: layers z -> a(W z + b), and a last one without a, whose outputs are scores.
 
-    f_i is the mean over rows of the cross-entropy of `softmax` at these scores; for labels of -1 and +1 there is one
-    score, and the loss is that of `logistic`. Other networks are a few lines with `problems.loss`.
+    f_i is the mean over rows of the cross-entropy of `softmax` at these scores; for labels of -1
+    and +1 there is one score, and the loss is that of `logistic`. Other networks are a few lines
+    with `problems.loss`.
 
     Args:
-        partition: The rows of each node, as from `load("digits", labels="classes").partition(20)`; they become dense.
+        partition: The rows of each node, as from `load("digits", labels="classes").partition(20)`;
+            they become dense.
         hidden: The widths of the hidden layers.
         activation: a: "tanh" or "relu".
         seed: For the default x_0: b = 0, and W Gaussian with variance 1 / (width of its input).

@@ -20,10 +20,11 @@ from peerdescent.problems.rows import Labelled, Nonzeros, Partition, check_label
 def pca(partition: Partition, components: int = 2, seed: int = 0) -> Problem:
     """Principal components, as a low-rank factorisation: f_i(U) = mean_j ||U U' - theta_ij theta_ij'||^2 / 4.
 
-    U is a matrix (p, components). F is ||U U' - A||^2 / 4 plus a constant, with A the mean over nodes of mean_j
-    theta_ij theta_ij', and is smallest where U U' is the best approximation of A of that rank: the columns of U then
-    span the eigenvectors of A with the largest eigenvalues. F is not convex, but all its local minima are global. A is
-    the covariance if features have mean 0: subtract the mean before. Labels are not used.
+    U is a matrix (p, components). F is ||U U' - A||^2 / 4 plus a constant, with A the mean over
+    nodes of mean_j theta_ij theta_ij', and is smallest where U U' is the best approximation of A of
+    that rank: the columns of U then span the eigenvectors of A with the largest eigenvalues. F is
+    not convex, but all its local minima are global. A is the covariance if features have mean 0:
+    subtract the mean before. Labels are not used.
 
     Args:
         partition: The rows of each node, as from `data.partition(20)`.
@@ -31,8 +32,8 @@ def pca(partition: Partition, components: int = 2, seed: int = 0) -> Problem:
         seed: For the default x_0, small and random: U = 0 is a saddle point.
 
     Returns:
-        The problem. `problem.unflatten(x)` is U, and `problem.predict(U, features)` are the projections of rows onto
-        the span of its columns.
+        The problem. `problem.unflatten(x)` is U, and `problem.predict(U, features)` are the
+        projections of rows onto the span of its columns.
 
     >>> import peerdescent as peer
     >>> data = peer.datasets.load("digits")

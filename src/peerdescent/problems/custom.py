@@ -86,15 +86,15 @@ def loss(
 ) -> Problem:
     """A problem from any JAX function `function(params, batch)` of a pytree of parameters.
 
-    f_i(x) is the mean of the loss over the rows of node i, with x (p,) the parameters flattened to one vector.
-    `problem.unflatten(x)` turns x into parameters.
+    f_i(x) is the mean of the loss over the rows of node i, with x (p,) the parameters flattened to
+    one vector. `problem.unflatten(x)` turns x into parameters.
 
     Args:
         function: Returns the mean over the batch of the losses of its rows.
-        params: The initial parameters, a pytree of floating-point arrays. Flattened, they are the default x_0. The
-            function gets them in the precision of the run, whatever theirs is.
-        data: A partition, so that a batch is `(features, labels)`; or a pytree of arrays (nodes, m, ...), so that a
-            batch is that pytree with arrays (batch, ...).
+        params: The initial parameters, a pytree of floating-point arrays. Flattened, they are the
+            default x_0. The function gets them in the precision of the run, whatever theirs is.
+        data: A partition, so that a batch is `(features, labels)`; or a pytree of arrays (nodes, m,
+            ...), so that a batch is that pytree with arrays (batch, ...).
         name: The problem's name; by default the function's.
 
     Returns:
@@ -109,7 +109,8 @@ def loss(
     """
     if hasattr(data, "stacked"):
         features, labels, sizes = data.stacked()
-        # Weights of 0 do not help where the loss of a row of zeros is NaN: pad with a row of the node itself.
+        # Weights of 0 do not help where the loss of a row of zeros is NaN: pad with a row of the
+        # node itself.
         inside = np.arange(features.shape[1]) < sizes[:, None]
         places = np.where(inside, np.arange(features.shape[1]), 0)
         rows: Any = tuple(

@@ -1,7 +1,7 @@
 """What an oracle does, by tracing it.
 
-As a text and a checksum it defines the oracle, so that stored results of another one are recognised. And an oracle that
-always sees the same sample or noise is refused.
+As a text and a checksum it defines the oracle, so that stored results of another one are
+recognised. And an oracle that always sees the same sample or noise is refused.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ def digest(*trees: Any) -> str:
 def definition(oracle: Any, data: Any, dimension: int) -> tuple[str, list[np.ndarray]]:
     """The text of an oracle's functions and the arrays that they have inside; equal for equal mathematics.
 
-    Oracles of this package are defined by their class and fields. What holds functions of a user is traced by JAX on
-    the shapes of one node's data, so a function with another body, or with other values from around it, has another
-    text. The text of one function may differ between versions of JAX. A function that JAX cannot trace equals no other.
+    Oracles of this package are defined by their class and fields. What holds functions of a user is
+    traced by JAX on the shapes of one node's data, so a function with another body, or with other
+    values from around it, has another text. The text of one function may differ between versions of
+    JAX. A function that JAX cannot trace equals no other.
 
     >>> import peerdescent as peer
     >>> rows, w = np.ones((2, 4, 3)), np.zeros(3)
@@ -92,9 +93,10 @@ def definition(oracle: Any, data: Any, dimension: int) -> tuple[str, list[np.nda
 def check_random(oracle: Any, data: Any, dimension: int) -> None:
     """Refuse an oracle that sees the same sample or noise again and again: by NumPy, or without its key.
 
-    JAX runs the Python code of `draw` and `grad` once and repeats what it recorded. So they are traced twice here: the
-    same must come out, and they must not call random numbers of NumPy or Python. What `draw` returns must depend on the
-    key, and no part of it may come from a fixed key of JAX instead. Only oracles of users are traced.
+    JAX runs the Python code of `draw` and `grad` once and repeats what it recorded. So they are
+    traced twice here: the same must come out, and they must not call random numbers of NumPy or
+    Python. What `draw` returns must depend on the key, and no part of it may come from a fixed key
+    of JAX instead. Only oracles of users are traced.
     """
     node, x, key = (
         _one_node(data),
@@ -180,7 +182,8 @@ class Watched:
 def _watching(function: Any) -> Iterator[list[str]]:
     """The names of what this thread calls of `RANDOM` meanwhile, as attributes or as globals of the function's module.
 
-    It cannot be seen afterwards: a generator with a seed gives the same numbers every time, as any constant.
+    It cannot be seen afterwards: a generator with a seed gives the same numbers every time, as any
+    constant.
     """
     called: list[str] = []
     places = [vars(np.random), vars(random), getattr(function, "__globals__", {})]

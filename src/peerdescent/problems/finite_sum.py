@@ -24,8 +24,8 @@ class Held(NamedTuple):
 class FiniteSum:
     """An oracle that draws rows with replacement and averages over them.
 
-    `value_and_grad(x, rows, weights, numbers)` gives the average loss and its gradient. `weights` sum to one; None
-    means equal weights.
+    `value_and_grad(x, rows, weights, numbers)` gives the average loss and its gradient. `weights`
+    sum to one; None means equal weights.
     """
 
     value_and_grad: Callable[[Any, Any, jax.Array | None, Any], tuple[jax.Array, Any]]

@@ -22,7 +22,8 @@ from peerdescent.problems.problem import Problem
 class Form:
     """The form of rows: the tree of their arrays, and the shape and type of a row in each.
 
-    A type is "f" for floating-point numbers, "i" for integers with a sign, or the name of another one.
+    A type is "f" for floating-point numbers, "i" for integers with a sign, or the name of another
+    one.
     """
 
     structure: Any
@@ -145,20 +146,23 @@ def stream(
 ) -> Problem:
     """A problem whose samples come from Python iterators, one for each node: files, queues, simulators, data loaders.
 
-    f_i(x) = E loss(x, xi_i), where the xi_i are what node i reads. A step takes the next rows of every node, as many as
-    its batch; a method with two gradients on one sample takes both on the same rows. Rows are read ahead in a thread,
-    while the steps before are computed. F cannot be computed, since nobody has the stream: losses and gradients in
-    records are those of the `test` rows, which you hold out.
+    f_i(x) = E loss(x, xi_i), where the xi_i are what node i reads. A step takes the next rows of
+    every node, as many as its batch; a method with two gradients on one sample takes both on the
+    same rows. Rows are read ahead in a thread, while the steps before are computed. F cannot be
+    computed, since nobody has the stream: losses and gradients in records are those of the `test`
+    rows, which you hold out.
 
     Args:
-        function: A JAX function of parameters and a batch, which has the form of an item. It returns the mean over the
-            batch of the losses of its rows.
+        function: A JAX function of parameters and a batch, which has the form of an item. It
+            returns the mean over the batch of the losses of its rows.
         params: The initial parameters, a pytree of floating-point arrays.
-        iterators: For each node a function that returns a new iterator, or an iterable, such as a list or a
-            `DataLoader` of PyTorch: every run reads it from the beginning, and is refused if the first item has
-            changed, as by a shuffle without a seed. A single iterator serves for one run. Items are pytrees of arrays
-            (k, ...) with k rows, of any k, and are cut into batches. Iterators share no state.
-        test: Rows in one pytree of arrays (m, ...), of the form of an item. Up to nodes - 1 of them are left out.
+        iterators: For each node a function that returns a new iterator, or an iterable, such as a
+            list or a `DataLoader` of PyTorch: every run reads it from the beginning, and is refused
+            if the first item has changed, as by a shuffle without a seed. A single iterator serves
+            for one run. Items are pytrees of arrays (k, ...) with k rows, of any k, and are cut
+            into batches. Iterators share no state.
+        test: Rows in one pytree of arrays (m, ...), of the form of an item. Up to nodes - 1 of them
+            are left out.
         name: The problem's name; by default the function's.
 
     Returns:

@@ -1,6 +1,7 @@
 """Losses of one row, as functions of what a model predicts of it.
 
-`value` and `slope`, its derivative, take the predictions z of a batch, (m,) or (m, c), the targets (m,) and a scale.
+`value` and `slope`, its derivative, take the predictions z of a batch, (m,) or (m, c), the targets
+(m,) and a scale.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ def optimum(problem: Problem, starts: int = 4, seed: int = 0) -> Optimum:
 
     Args:
         problem: The problem.
-        starts: The number of searches: one from the problem's x_0, or zeros, and the others from random points.
+        starts: The number of searches: one from the problem's x_0, or zeros, and the others from
+            random points.
         seed: For the random points.
 
     Returns:
@@ -45,7 +46,8 @@ def optimum(problem: Problem, starts: int = 4, seed: int = 0) -> Optimum:
     problem = problem.now()
     starts, random = whole("starts", starts, least=1), np.random.default_rng(seed)
     first = problem.start if problem.start is not None else np.zeros(problem.dimension)
-    # L-BFGS multiplies small matrices. BLAS threads make that slower, and the result depends on how many there are.
+    # L-BFGS multiplies small matrices. BLAS threads make that slower, and the result depends on how
+    # many there are.
     with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
         data = cast(problem.data, float)
 

@@ -92,14 +92,15 @@ def composite(
 ) -> Problem:
     """The problem of minimising F(x) + h(x), with h(x) = l1 ||x||_1 + group norms, and x in a box.
 
-    Methods reach h through `net.prox` alone, so use one that takes proximal steps, such as `proxgt` or `deepstorm`.
-    The loss of a run includes h, and its gradient norm and stationarity are those of the proximal gradient mapping,
-    (x - prox(x - grad F(x))) with step 1.
+    Methods reach h through `net.prox` alone, so use one that takes proximal steps, such as `proxgt`
+    or `deepstorm`. The loss of a run includes h, and its gradient norm and stationarity are those
+    of the proximal gradient mapping, (x - prox(x - grad F(x))) with step 1.
 
     Args:
         problem: The smooth part F. Its intercept, if it has one, is an entry of x as all others.
         l1: The strength of the sum of magnitudes.
-        group: The strength of the group norms, and for each entry of x the number of its group, from 0 on.
+        group: The strength of the group norms, and for each entry of x the number of its group,
+            from 0 on.
         box: The smallest and the largest value of every entry.
 
     Returns:

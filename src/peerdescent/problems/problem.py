@@ -1,8 +1,8 @@
 """The problem: private data at every node, and an oracle that computes one node's samples and gradients.
 
-An oracle is a hashable object of pure JAX functions of one node's data. An engine applies it to all nodes, by an array
-axis, a loop or processes. All numbers are in `data` and none in the oracle, so problems of one shape share one compiled
-program.
+An oracle is a hashable object of pure JAX functions of one node's data. An engine applies it to all
+nodes, by an array axis, a loop or processes. All numbers are in `data` and none in the oracle, so
+problems of one shape share one compiled program.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ class Predictor:
 class Problem:
     """Minimise F = (1/n) sum_i f_i, where node i holds the i-th slice of every array in `data`.
 
-    `sizes` are the numbers of samples of all nodes, (n,), or None for an infinite stream. `start` is the default x_0.
-    `smoothness` (L) and `variance` (nu_i^2, one per node) are set if they are known. If `held` is set, this process has
-    the data of that node only, and `data` is its slice. The methods of this class compute in float64.
+    `sizes` are the numbers of samples of all nodes, (n,), or None for an infinite stream. `start`
+    is the default x_0. `smoothness` (L) and `variance` (nu_i^2, one per node) are set if they are
+    known. If `held` is set, this process has the data of that node only, and `data` is its slice.
+    The methods of this class compute in float64.
     """
 
     name: str
@@ -183,7 +184,8 @@ class Problem:
     ) -> tuple[np.ndarray, np.ndarray]:
         """F + h (k,) and proximal gradient mappings (k, p) at points (k, p), from F and its gradients there.
 
-        The mapping is x - prox(x - grad F(x)), with step 1: the gradient itself where there is no h.
+        The mapping is x - prox(x - grad F(x)), with step 1: the gradient itself where there is no
+        h.
         """
         if self.penalty is None:
             return values, grads

@@ -59,7 +59,8 @@ class HeavyTailed(Quadratic):
     def draw(self, key: jax.Array, data: Any, batch: int) -> jax.Array:
         """The mean (p,) of `batch` independent noise vectors; `data` is `Tailed`.
 
-        By Bailey's polar method: sqrt(d (u^(-2/d) - 1)) cos(2 pi v) with u and v uniform has d degrees of freedom.
+        By Bailey's polar method: sqrt(d (u^(-2/d) - 1)) cos(2 pi v) with u and v uniform has d
+        degrees of freedom.
         """
         p, d = data.linear.shape[0], data.tails
         u, v = jax.random.uniform(key, (2, batch, p), data.linear.dtype)
@@ -72,15 +73,17 @@ def quadratic(
 ) -> Problem:
     """Quadratics f_i(x) = x'Q_i x / 2 - c_i'x with noisy gradients Q_i x - c_i + xi; xi Gaussian, E||xi||^2 = noise^2.
 
-    L is the largest spectral norm of the Q_i. An exact gradient counts as one gradient. With `tails`, the entries of xi
-    are noise / sqrt(p) times Student's t with so many degrees of freedom d: then E||xi||^2 = noise^2 d / (d - 2), which
-    is infinite up to d = 2. In float32 they are cut off at about 2^(23/d).
+    L is the largest spectral norm of the Q_i. An exact gradient counts as one gradient. With
+    `tails`, the entries of xi are noise / sqrt(p) times Student's t with so many degrees of freedom
+    d: then E||xi||^2 = noise^2 d / (d - 2), which is infinite up to d = 2. In float32 they are cut
+    off at about 2^(23/d).
 
     Args:
         matrices: The Q_i (n, p, p), symmetric and possibly indefinite.
         linear: The c_i (n, p); by default zero.
         noise: One number, or one per node.
-        tails: The degrees of freedom of Student's t, above 1, since there is no mean at 1; by default Gaussian noise.
+        tails: The degrees of freedom of Student's t, above 1, since there is no mean at 1; by
+            default Gaussian noise.
 
     Returns:
         The problem.

@@ -18,13 +18,15 @@ def linear(
 ) -> Problem:
     """Least squares f_i(x) = mean_j (<x, theta_ij> - b_ij)^2 / 2 + strength r(x).
 
-    theta_ij are the features and b_ij the labels, which are numbers. With a strength and "l2" it is ridge regression.
+    theta_ij are the features and b_ij the labels, which are numbers. With a strength and "l2" it is
+    ridge regression.
 
     Args:
         partition: The rows of each node, as from `data.partition(20)`.
         strength: The weight of the regulariser.
         regulariser: r(x): "nonconvex", "l2" or "none", as in `logistic`.
-        intercept: Whether to add a constant to <x, theta>. It is the last entry of x and not regularised.
+        intercept: Whether to add a constant to <x, theta>. It is the last entry of x and not
+            regularised.
 
     Returns:
         The problem. `problem.predict(params, features)` are the predictions <x, theta>.
@@ -57,15 +59,18 @@ def robust(
     - "welsch": h(u) = 1 - exp(-u^2 / 2), non-convex;
     - "geman-mcclure": h(u) = u^2 / (2 (1 + u^2)), non-convex.
 
-    With the last two, a residual far above s has nearly no gradient: such rows are left out, in effect.
+    With the last two, a residual far above s has nearly no gradient: such rows are left out, in
+    effect.
 
     Args:
         partition: The rows of each node, as from `data.partition(20)`.
         loss: The name of h.
-        scale: s, in the unit of the labels: about the size of a residual that is none of an outlier.
+        scale: s, in the unit of the labels: about the size of a residual that is none of an
+            outlier.
         strength: The weight of the regulariser.
         regulariser: r(x): "nonconvex", "l2" or "none", as in `logistic`.
-        intercept: Whether to add a constant to <x, theta>. It is the last entry of x and not regularised.
+        intercept: Whether to add a constant to <x, theta>. It is the last entry of x and not
+            regularised.
 
     Returns:
         The problem. `problem.predict(params, features)` are the predictions <x, theta>.

@@ -134,7 +134,8 @@ def shared_rows(partition: Partition, outputs: int, intercept: bool) -> tuple[An
 
     Args:
         partition: The rows of each node.
-        outputs: How many parameters there are for each feature; refused if memory is too small for them.
+        outputs: How many parameters there are for each feature; refused if memory is too small for
+            them.
         intercept: Whether rows get one more feature, the last, that is always 1.
 
     Returns:

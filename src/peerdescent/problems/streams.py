@@ -68,10 +68,10 @@ def streaming(
 ) -> Problem:
     """Regression on a stream: each sample at node i is a new pair a ~ N(0, I), b = <a, x_i*> + noise z, z ~ N(0, 1).
 
-    f_i(x) = E(<a, x> - b)^2 / 2 + strength sum_k x_k^2 / (1 + x_k^2), non-convex if strength > 2. The x_i* are a common
-    Gaussian vector plus `spread` times a Gaussian vector of the node, centred over nodes so that their mean does not
-    depend on n. Records have the exact F and its gradient, in closed form. Nodes have only samples, so methods that
-    take exact local gradients are refused.
+    f_i(x) = E(<a, x> - b)^2 / 2 + strength sum_k x_k^2 / (1 + x_k^2), non-convex if strength > 2.
+    The x_i* are a common Gaussian vector plus `spread` times a Gaussian vector of the node, centred
+    over nodes so that their mean does not depend on n. Records have the exact F and its gradient,
+    in closed form. Nodes have only samples, so methods that take exact local gradients are refused.
 
     Args:
         nodes: The number of nodes n.

@@ -31,11 +31,13 @@ def variances(
     Args:
         problem: The problem.
         x: One point (p,).
-        samples: How many samples to draw per node. None for all samples of a finite sum, else 10,000.
+        samples: How many samples to draw per node. None for all samples of a finite sum, else
+            10,000.
         seed: For the samples.
 
     Returns:
-        The variances (n,), and the half-widths of their 95 % confidence intervals (n,), zero if all samples were used.
+        The variances (n,), and the half-widths of their 95 % confidence intervals (n,), zero if all
+        samples were used.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -59,16 +61,17 @@ def variances(
 def loss_gradients(problem: Problem) -> np.ndarray | None:
     """A bound for all x on the mean squared norm of a node's sample gradients of the loss, s^2 mean_j ||theta_ij||^2.
 
-    The gradient of a row's loss is the row times a slope, of norm s at most. The regulariser's gradient is the same for
-    all rows and nodes. So the bound is one on the variance of a node's sample gradients, too, and its mean over nodes
-    one on the mean over nodes of ||grad f_i(x) - grad F(x)||^2.
+    The gradient of a row's loss is the row times a slope, of norm s at most. The regulariser's
+    gradient is the same for all rows and nodes. So the bound is one on the variance of a node's
+    sample gradients, too, and its mean over nodes one on the mean over nodes of ||grad f_i(x) -
+    grad F(x)||^2.
 
     Args:
         problem: The problem.
 
     Returns:
-        The bounds (n,). None if there are none: for other problems than linear models, and for losses whose slope has
-        no bound, such as least squares.
+        The bounds (n,). None if there are none: for other problems than linear models, and for
+        losses whose slope has no bound, such as least squares.
 
     >>> import peerdescent as peer
     >>> data = peer.datasets.load("digits")  # with rows of norm 1

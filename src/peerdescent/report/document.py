@@ -1,7 +1,7 @@
 """The content of a report about a folder: its runs, sweeps, configuration and network.
 
-Everything is read from files, so a report can be made later and on another machine. `findings` reads the files; this
-module makes the text and numbers that `page.html` shows.
+Everything is read from files, so a report can be made later and on another machine. `findings`
+reads the files; this module makes the text and numbers that `page.html` shows.
 """
 
 from __future__ import annotations
@@ -59,10 +59,11 @@ Cell = str | tuple[str, str]
 def write(folder: str | Path, out: str | Path | None = None, force: bool = False) -> Path:
     """Write one HTML page about all runs and sweeps in a folder and its subfolders.
 
-    The page needs no internet and no other files. It has interactive curves by epochs, rounds, bytes, seconds or steps,
-    in which runs that differ only in seed are one line with a band; a table of the final results; heat maps of sweeps;
-    the configuration; the network, where its name describes it, as for `topology.ring(8)`; and citations. A file
-    `optimum.json` such as {"value": 0.25} adds the gap to that optimum for the runs in its folder and subfolders.
+    The page needs no internet and no other files. It has interactive curves by epochs, rounds,
+    bytes, seconds or steps, in which runs that differ only in seed are one line with a band; a
+    table of the final results; heat maps of sweeps; the configuration; the network, where its name
+    describes it, as for `topology.ring(8)`; and citations. A file `optimum.json` such as {"value":
+    0.25} adds the gap to that optimum for the runs in its folder and subfolders.
 
     Args:
         folder: The folder.

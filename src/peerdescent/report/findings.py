@@ -1,7 +1,8 @@
 """The runs and sweeps in a folder, for a report. Runs that differ only in seed are one group.
 
-They are read from the checkpoints of run folders, `optimum.json`, `sweep.csv` and `sweep.json`, and reduced to what a
-page shows: lines of at most 400 points, heat maps instead of tables, numbers for JSON.
+They are read from the checkpoints of run folders, `optimum.json`, `sweep.csv` and `sweep.json`, and
+reduced to what a page shows: lines of at most 400 points, heat maps instead of tables, numbers for
+JSON.
 """
 
 from __future__ import annotations
@@ -278,7 +279,8 @@ def grouped(found: Iterable[Run]) -> list[Group]:
         families[run.home, json.dumps(run.experiment, sort_keys=True)].append(run)
     groups: list[list[Run]] = []
     for family in families.values():
-        # If a seed is there twice, something else differs as well, such as the length: do not group these runs.
+        # If a seed is there twice, something else differs as well, such as the length: do not group
+        # these runs.
         alone = len({run.summary["seed"] for run in family}) < len(family)
         groups += [[run] for run in family] if alone else [family]
     firsts = [group[0] for group in groups]

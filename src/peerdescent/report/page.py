@@ -1,7 +1,8 @@
 """The page of a report: one self-contained HTML file from `page.html`, `page.css` and `page.js`.
 
-The script draws the page's JSON with Plotly. The page's security policy allows only these two scripts, by their
-digests, and no requests. So HTML in a file's name has no effect, even if it were not escaped.
+The script draws the page's JSON with Plotly. The page's security policy allows only these two
+scripts, by their digests, and no requests. So HTML in a file's name has no effect, even if it were
+not escaped.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def render(content: Mapping[str, Any], data: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    # The filter `tojson` escapes <, > and &, so that JSON cannot end the script element that contains it.
+    # The filter `tojson` escapes <, > and &, so that JSON cannot end the script element that
+    # contains it.
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     style, script = (LOADER.get_source(environment, name)[0] for name in ("page.css", "page.js"))
     scripts = [get_plotlyjs(), script]

@@ -93,8 +93,9 @@ class Band:
     def edges(self, log: bool) -> tuple[np.ndarray, np.ndarray]:
         """The lower and the upper edge of the band around the mean, for all figures and pages.
 
-        On a linear axis they are one deviation to either side, but no further than the smallest and the largest value;
-        on a `log` axis, where a deviation could reach below zero, the smallest and the largest value.
+        On a linear axis they are one deviation to either side, but no further than the smallest and
+        the largest value; on a `log` axis, where a deviation could reach below zero, the smallest
+        and the largest value.
         """
         if log:
             return self.low, self.high
@@ -105,9 +106,10 @@ class Band:
 def band(tables: Sequence[pd.DataFrame], x: str, y: str) -> Band:
     """The column `y` of each table at common points of the column `x`.
 
-    If all tables have the same points, those are used. Otherwise the points are those of all tables, and values are
-    interpolated linearly. They lie in the interval that all tables cover, since a mean over fewer tables would jump.
-    Rows without a finite `x` are left out, so there may be no points.
+    If all tables have the same points, those are used. Otherwise the points are those of all
+    tables, and values are interpolated linearly. They lie in the interval that all tables cover,
+    since a mean over fewer tables would jump. Rows without a finite `x` are left out, so there may
+    be no points.
 
     >>> first, second = pd.DataFrame({"step": [0, 2], "loss": [4, 2]}), pd.DataFrame({"step": [0, 1], "loss": [4, 1]})
     >>> common = band([first, second], "step", "loss")

@@ -1,7 +1,7 @@
 """Checkpoints: the state from which a process continues. A crash at any moment leaves at least one that is valid.
 
-A checkpoint is one safetensors file, written atomically. Its name has its step and the start of the SHA-256 of its
-bytes, so that a truncated or changed file is detected and an earlier one is used.
+A checkpoint is one safetensors file, written atomically. Its name has its step and the start of the
+SHA-256 of its bytes, so that a truncated or changed file is detected and an earlier one is used.
 """
 
 from __future__ import annotations

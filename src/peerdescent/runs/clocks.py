@@ -1,7 +1,8 @@
 """Clocks: how long a run would take on machines and links of given speeds, in simulated seconds.
 
-A clock counts what a method does, iteration by iteration, over the links that really carried messages, and needs no
-iterates. So it may be applied to a run that is finished, and any number of clocks to the same run.
+A clock counts what a method does, iteration by iteration, over the links that really carried
+messages, and needs no iterates. So it may be applied to a run that is finished, and any number of
+clocks to the same run.
 """
 
 from __future__ import annotations
@@ -197,8 +198,8 @@ class Clock:
             method: The method.
             problem: The problem.
             network: The network, with its faults.
-            steps: The steps (k,), in any order. At step t all nodes hold x_t: the time is that at which the last node
-                has finished iteration t - 1, and 0 at step 0.
+            steps: The steps (k,), in any order. At step t all nodes hold x_t: the time is that at
+                which the last node has finished iteration t - 1, and 0 at step 0.
             seed: The seed of the run.
             itemsize: The bytes of a number: 4 with precision 32, 8 with 64.
 
@@ -299,28 +300,30 @@ def clock(
 ) -> Clock:
     """A clock that turns the counts of a run into simulated seconds.
 
-    Node i begins an iteration when it has finished the one before. It does what the method does, in the method's own
-    order. Gradients take their number times the node's seconds a gradient. In a round, a node that enters it at time s
-    sends its messages at once, and each arrives latency + bytes / bandwidth later; a node leaves the round when it has
-    entered it and all messages of that round to it have arrived. Links that are down carry nothing, and nobody waits
-    for them or for messages that are lost. A node that sleeps does nothing, and its time stays. The time of a step is
-    that of the last node to finish it.
+    Node i begins an iteration when it has finished the one before. It does what the method does, in
+    the method's own order. Gradients take their number times the node's seconds a gradient. In a
+    round, a node that enters it at time s sends its messages at once, and each arrives latency +
+    bytes / bandwidth later; a node leaves the round when it has entered it and all messages of that
+    round to it have arrived. Links that are down carry nothing, and nobody waits for them or for
+    messages that are lost. A node that sleeps does nothing, and its time stays. The time of a step
+    is that of the last node to finish it.
 
     Args:
-        preset: The name of one of `peer.clocks.CLOCKS`: "datacentre", "campus", "continent" or "phones". The other
-            arguments replace its numbers.
-        compute: Seconds that the gradient of one sample takes: a number, a list of one a node, or a distribution,
-            `peer.clocks.exponential(mean)` or `peer.clocks.lognormal(median, sigma)`, drawn anew for each node and
-            iteration. By default 0.
-        latency: Seconds that every message takes, whatever its size: a number, an array (n, n) whose entry [i, j] is
-            of messages from j to i, or a mapping of pairs (i, j) to numbers, where (i, j) stands for both directions
-            unless (j, i) is there, too. By default 0.
+        preset: The name of one of `peer.clocks.CLOCKS`: "datacentre", "campus", "continent" or
+            "phones". The other arguments replace its numbers.
+        compute: Seconds that the gradient of one sample takes: a number, a list of one a node, or a
+            distribution, `peer.clocks.exponential(mean)` or `peer.clocks.lognormal(median, sigma)`,
+            drawn anew for each node and iteration. By default 0.
+        latency: Seconds that every message takes, whatever its size: a number, an array (n, n)
+            whose entry [i, j] is of messages from j to i, or a mapping of pairs (i, j) to numbers,
+            where (i, j) stands for both directions unless (j, i) is there, too. By default 0.
         bandwidth: Bytes a second of a link, given as for `latency`. By default infinite.
-        overlap: Whether a node computes the gradients of an iteration while its rounds go on: the iteration ends with
-            the later of both. By default it does one after the other.
+        overlap: Whether a node computes the gradients of an iteration while its rounds go on: the
+            iteration ends with the later of both. By default it does one after the other.
 
     Returns:
-        The clock, for `peer.run(..., clock=clock)`, and for `clock.apply` on a run that is finished.
+        The clock, for `peer.run(..., clock=clock)`, and for `clock.apply` on a run that is
+        finished.
 
     >>> import peerdescent as peer
     >>> peer.clock("phones", overlap=True).latency
@@ -355,17 +358,17 @@ CLOCKS: Mapping[str, Clock] = {
 - phones: 58 to 70 ms to a server and back and 2.4 to 7 Mbit/s up (Opensignal, United States, January 2019). A message
   between two phones goes up from one and down to the other, so 60 ms one way, and 5 Mbit/s.
 
-The seconds a gradient are round numbers of ours, for a network of a million weights, about 6 Mflop a sample: 0.1 ms on
-a server, 1 ms on a desktop's core, and a median of 10 ms on phones, which differ by a factor of 1.6 from it. Linear
-models need a thousandth of that: give `compute=`.
+The seconds a gradient are round numbers of ours, for a network of a million weights, about 6 Mflop
+a sample: 0.1 ms on a server, 1 ms on a desktop's core, and a median of 10 ms on phones, which
+differ by a factor of 1.6 from it. Linear models need a thousandth of that: give `compute=`.
 """
 
 
 def read(text: str) -> Clock:
     """A clock from the name of a preset, or from a TOML file.
 
-    The keys of a file are the arguments of `clock`. A distribution is a table, `compute = {lognormal = [0.01, 0.5]}`,
-    and the pairs of a mapping are written "0-1".
+    The keys of a file are the arguments of `clock`. A distribution is a table, `compute =
+    {lognormal = [0.01, 0.5]}`, and the pairs of a mapping are written "0-1".
     """
     if text in CLOCKS:
         return CLOCKS[text]

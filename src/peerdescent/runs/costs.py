@@ -1,9 +1,10 @@
 """The costs of a run: gradients, rounds and bytes sent per node.
 
-`Costs` are known before a run begins, for any number of steps: they follow from the method's outline, the problem
-(samples of an exact gradient) and the network (how many neighbours a vector is sent to, in how many rounds). They turn
-a budget in epochs into a number of steps. Where nodes sleep, links fail or graphs are drawn, they are expected values,
-and `Books` count what the run with a certain seed has in fact spent.
+`Costs` are known before a run begins, for any number of steps: they follow from the method's
+outline, the problem (samples of an exact gradient) and the network (how many neighbours a vector is
+sent to, in how many rounds). They turn a budget in epochs into a number of steps. Where nodes
+sleep, links fail or graphs are drawn, they are expected values, and `Books` count what the run with
+a certain seed has in fact spent.
 """
 
 from __future__ import annotations
@@ -55,13 +56,15 @@ class Turnout(NamedTuple):
 class Costs:
     """The costs of a node up to x_t, for any t: gradients, rounds and bytes sent. They are means over nodes.
 
-    From iteration 1 on, costs repeat with the common period of the method and the network, so only one period is
-    tabulated; those of coins whose probability is a schedule do not.
+    From iteration 1 on, costs repeat with the common period of the method and the network, so only
+    one period is tabulated; those of coins whose probability is a schedule do not.
 
     Args:
         method: The method.
-        samples: How many gradients an exact local gradient counts as. None for 1, if the cost is not a finite sum.
-        degrees: The mean number of messages that a node sends in a round if all are awake, for each W of the period.
+        samples: How many gradients an exact local gradient counts as. None for 1, if the cost is
+            not a finite sum.
+        degrees: The mean number of messages that a node sends in a round if all are awake, for each
+            W of the period.
         rounds: How many rounds a mix has.
         awake: The probability that a node is awake; in iteration 0 all are.
         message: The bytes of a message; by default every message counts as one.
@@ -202,8 +205,8 @@ class Costs:
     ) -> np.ndarray:
         """The gradients, rounds and bytes sent (k, 3) of each of the iterations t (k,).
 
-        With a seed the coins are those of its run, and with a turnout the nodes and messages are; else they are
-        expected values.
+        With a seed the coins are those of its run, and with a turnout the nodes and messages are;
+        else they are expected values.
         """
         spent = np.zeros((len(t), 3))
         awake = np.where(t > 0, self._awake, 1.0) if turnout is None else turnout.awake

@@ -1,7 +1,7 @@
 """The costs of an iteration as formulas in a method's hyperparameters, for documents and lists.
 
-`peerdescent.runs.costs` has the numbers. The formulas come from the same source, the method's own code: it is run on
-placeholder vectors with symbols for its hyperparameters.
+`peerdescent.runs.costs` has the numbers. The formulas come from the same source, the method's own
+code: it is run on placeholder vectors with symbols for its hyperparameters.
 """
 
 from __future__ import annotations
@@ -133,11 +133,12 @@ def formulas(method: Method, names: Iterable[str] | None = None) -> Formulas:
 
     Args:
         method: The method.
-        names: The hyperparameters that become symbols, by default all that are numbers or sizes. One of them that is
-            None becomes a symbol too.
+        names: The hyperparameters that become symbols, by default all that are numbers or sizes.
+            One of them that is None becomes a symbol too.
 
     Returns:
-        The formulas. They have numbers in place of symbols if the method computes with its sizes or compares numbers.
+        The formulas. They have numbers in place of symbols if the method computes with its sizes or
+        compares numbers.
 
     >>> from peerdescent import methods
     >>> found = formulas(methods.proxskip())

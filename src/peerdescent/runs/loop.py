@@ -131,45 +131,53 @@ def run(
 ) -> Trace | Traces:
     """Run a method on a problem over a network.
 
-    Ctrl-C ends the run with the status `interrupted` and the records so far. A loss that is not finite, or exceeds a
-    thousand times the first one, ends it with the status `diverged`. A stream that ends leaves a last record where the
-    run is, and the status `interrupted`. One that ends by `stop` is `stopped`, and
-    `trace.message` says why. An error in a function of yours is raised with the run so far as its attribute `trace`.
+    Ctrl-C ends the run with the status `interrupted` and the records so far. A loss that is not
+    finite, or exceeds a thousand times the first one, ends it with the status `diverged`. A stream
+    that ends leaves a last record where the run is, and the status `interrupted`. One that ends by
+    `stop` is `stopped`, and `trace.message` says why. An error in a function of yours is raised
+    with the run so far as its attribute `trace`.
 
     Args:
-        method: The method, such as `peer.methods.gt_hsgd()`; or its selector, such as "gt-hsgd[alpha=0.5]", or a
-            function that makes it. What they leave open has its default, which suits no problem in particular.
+        method: The method, such as `peer.methods.gt_hsgd()`; or its selector, such as
+            "gt-hsgd[alpha=0.5]", or a function that makes it. What they leave open has its default,
+            which suits no problem in particular.
         problem: The problem, such as `peer.problems.logistic(...)`.
         network: The network, with as many nodes as the problem.
         steps: The length in iterations, iteration 0 included. Give either `steps` or `epochs`.
-        epochs: The length as a budget of gradients, in passes over the local data. The run ends after the last
-            iteration that fits into the budget, but not before the first.
+        epochs: The length as a budget of gradients, in passes over the local data. The run ends
+            after the last iteration that fits into the budget, but not before the first.
         x0: The starting point, (p,) or (n, p); by default the problem's, else zeros.
-        seed: For the samples, coins and faults; by default 0, or what the traces in `resume` have. With several, such
-            as `range(5)`, all run at once if the engine can do that, and the result is `Traces`.
+        seed: For the samples, coins and faults; by default 0, or what the traces in `resume` have.
+            With several, such as `range(5)`, all run at once if the engine can do that, and the
+            result is `Traces`.
         engine: The name of an engine; see `peer.engines.ENGINES`.
-        precision: 32 or 64, or "tf32" for float32 with reduced precision in matrix products, if the device has that.
-        record: The number of records, spread evenly over the epochs or steps; or a `peer.Grid`, or a list of steps.
-        metrics: More columns for the trace: functions of (x_mean, x, problem), or results of `peer.metric`.
-        stop: What ends the run early: a rule of `peer.stop`, a function of a row of the table that returns whether to
-            stop (or a text that says why), or a list of such, of which any ends it. They are asked at records. With
-            several seeds each stops by itself.
-        callback: A function of the trace so far, called at records; with several seeds, with the trace of each.
-        progress: True, False, None (a bar on a terminal or in a notebook), or an object with `begin`, `update` and
-            `end`.
-        resume: An earlier trace or run folder, to continue to a larger number of steps; with several seeds, earlier
-            traces or their folder.
-        checkpoint: A folder for the checkpoints of this process, written at records, and between them if they are far
-            apart, as long as that takes less than 1.5 % of the time. The run continues from the newest valid
-            checkpoint there that all processes of the run have, or from `resume` if that has more steps. With several
-            seeds, it has a folder for each.
-        clock: A `peer.clock(...)`, or the name of a preset, whose simulated seconds are the column `clock`. A run is
-            resumed with the same one.
+        precision: 32 or 64, or "tf32" for float32 with reduced precision in matrix products, if the
+            device has that.
+        record: The number of records, spread evenly over the epochs or steps; or a `peer.Grid`, or
+            a list of steps.
+        metrics: More columns for the trace: functions of (x_mean, x, problem), or results of
+            `peer.metric`.
+        stop: What ends the run early: a rule of `peer.stop`, a function of a row of the table that
+            returns whether to stop (or a text that says why), or a list of such, of which any ends
+            it. They are asked at records. With several seeds each stops by itself.
+        callback: A function of the trace so far, called at records; with several seeds, with the
+            trace of each.
+        progress: True, False, None (a bar on a terminal or in a notebook), or an object with
+            `begin`, `update` and `end`.
+        resume: An earlier trace or run folder, to continue to a larger number of steps; with
+            several seeds, earlier traces or their folder.
+        checkpoint: A folder for the checkpoints of this process, written at records, and between
+            them if they are far apart, as long as that takes less than 1.5 % of the time. The run
+            continues from the newest valid checkpoint there that all processes of the run have, or
+            from `resume` if that has more steps. With several seeds, it has a folder for each.
+        clock: A `peer.clock(...)`, or the name of a preset, whose simulated seconds are the column
+            `clock`. A run is resumed with the same one.
         others: None; other names are refused.
 
     Returns:
-        The trace: `trace.table`, `trace.x`, `trace.x_mean`, `trace.x_tilde`, `trace.status`. With several seeds, the
-        traces: `traces.table`, `traces.mean`, `traces.deviation`, and `traces[0]`, `traces[1]`, ....
+        The trace: `trace.table`, `trace.x`, `trace.x_mean`, `trace.x_tilde`, `trace.status`. With
+        several seeds, the traces: `traces.table`, `traces.mean`, `traces.deviation`, and
+        `traces[0]`, `traces[1]`, ....
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))

@@ -1,7 +1,7 @@
 """Metrics: objects with a name, a label, an axis, a format, a cost and a function.
 
-Each column of a trace is a metric, and users can add their own. The trace, the console, figures and the report read
-these objects; the columns are listed nowhere else.
+Each column of a trace is a metric, and users can add their own. The trace, the console, figures and
+the report read these objects; the columns are listed nowhere else.
 """
 
 from __future__ import annotations
@@ -138,8 +138,9 @@ def metric(
     """Make a metric of your own, for `peer.run(..., metrics=[...])`.
 
     Args:
-        function: Returns a number. Its arguments are the mean iterate (p,), the iterates (n, p) and the problem; with
-            `model`, its only argument is the pytree of parameters at the mean iterate.
+        function: Returns a number. Its arguments are the mean iterate (p,), the iterates (n, p) and
+            the problem; with `model`, its only argument is the pytree of parameters at the mean
+            iterate.
         name: The column's name; by default the function's.
         model: Whether the function takes parameters, as `problem.unflatten` returns them.
         label: The label of its axis in figures.
@@ -189,17 +190,20 @@ def accuracy(
 ) -> Metric:
     """A metric: the share of rows that a model classifies correctly, for `peer.run(..., metrics=[...])`.
 
-    Scores (rows, classes) are for labels 0, 1, ..., classes - 1, and the largest score of a row decides. Scores (rows,)
-    are for labels -1 and 1, or 0 and 1: a score above 0 is for 1, so subtract 0.5 from a probability. A row with a
-    score that is NaN counts as wrong.
+    Scores (rows, classes) are for labels 0, 1, ..., classes - 1, and the largest score of a row
+    decides. Scores (rows,) are for labels -1 and 1, or 0 and 1: a score above 0 is for 1, so
+    subtract 0.5 from a probability. A row with a score that is NaN counts as wrong.
 
     Args:
-        predict: A JAX function of parameters and features that returns scores. It is compiled once. The parameters are
-            those that `problem.unflatten` returns; a vector (p,) if the problem has none, as `logistic`.
-        features: An array (rows, ...), or a sparse matrix, which becomes dense; or a `Dataset`, which has the labels.
+        predict: A JAX function of parameters and features that returns scores. It is compiled once.
+            The parameters are those that `problem.unflatten` returns; a vector (p,) if the problem
+            has none, as `logistic`.
+        features: An array (rows, ...), or a sparse matrix, which becomes dense; or a `Dataset`,
+            which has the labels.
         labels: Whole numbers (rows,).
         name: The column's name.
-        worst: Whether to measure the models of all nodes and take the smallest share, not that of the mean model.
+        worst: Whether to measure the models of all nodes and take the smallest share, not that of
+            the mean model.
 
     Returns:
         The metric, a column of the trace.

@@ -21,7 +21,8 @@ GUESS = 0.01
 class Pace:
     """Divides the steps between two records, and decides when to save.
 
-    Processes have different clocks, so they agree on decisions through `gather`. Without a folder nothing is saved.
+    Processes have different clocks, so they agree on decisions through `gather`. Without a folder
+    nothing is saved.
     """
 
     def __init__(self, folder: Path | None, gather: Callable[[Any], Any]) -> None:
@@ -35,7 +36,8 @@ class Pace:
             return until
         now = time.perf_counter()
         taken, self.looked = now - self.looked, now
-        # As many steps as take half of LOST, by the speed of the last ones; at most twice as many as then.
+        # As many steps as take half of LOST, by the speed of the last ones; at most twice as many
+        # as then.
         wanted = self.steps * 2 if taken < LOST / 4 else max(1, int(self.steps * LOST / 2 / taken))
         self.steps = min(self._agreed(wanted, min), until - step)
         return step + self.steps

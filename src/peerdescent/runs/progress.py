@@ -168,7 +168,8 @@ class NotebookBar:
     def _draw(self, text: str) -> None:
         content = {"text/plain": text}
         if self._shown is None:
-            # IPython is loaded wherever there is a notebook, and elsewhere it need not be installed.
+            # IPython is loaded wherever there is a notebook, and elsewhere it need not be
+            # installed.
             self._shown = sys.modules["IPython"].display.display(content, raw=True, display_id=True)
         else:
             self._shown.update(content, raw=True)

@@ -1,6 +1,7 @@
 """The recorder of a run: rows of metrics, and the last recorded state.
 
-States are those that this process holds: of all nodes, or of its own. Of the others it learns what metrics read.
+States are those that this process holds: of all nodes, or of its own. Of the others it learns what
+metrics read.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class Record(NamedTuple):
 class Recorder:
     """Records where the run of one seed is, and knows from where it continues.
 
-    `at` is where the run is, and `last` what was last recorded. Each is replaced in one assignment, so that an
-    interruption at any moment leaves both complete. Its checkpoints are in `folder`, if there is one.
+    `at` is where the run is, and `last` what was last recorded. Each is replaced in one assignment,
+    so that an interruption at any moment leaves both complete. Its checkpoints are in `folder`, if
+    there is one.
     """
 
     def __init__(
@@ -81,7 +83,8 @@ class Recorder:
     def finish(self) -> None:
         """Write the last checkpoint of a run that has ended, and keep its trace.
 
-        The trace has the state of all nodes, but for one that was interrupted: other processes may be gone then.
+        The trace has the state of all nodes, but for one that was interrupted: other processes may
+        be gone then.
         """
         self.save()
         trace = self.so_far()
@@ -126,8 +129,8 @@ class Recorder:
     def known(self, earlier: Trace | None) -> tuple[Trace | None, list[int]]:
         """The part of this run that is done, and the steps that it can continue from, the newest first.
 
-        It is an earlier trace or the newest checkpoint that every process has, whichever has more steps; None, and no
-        steps, if there is neither.
+        It is an earlier trace or the newest checkpoint that every process has, whichever has more
+        steps; None, and no steps, if there is neither.
         """
         if earlier is not None:
             self._check_same(earlier, "make it the same, or leave out resume=")
@@ -197,7 +200,8 @@ class Recorder:
         """The steps that have a valid checkpoint in every process, the newest first."""
         assert self.folder is not None
         own = np.array(checkpoint.steps(self.folder), dtype=np.int64)
-        # Processes may have different numbers of checkpoints. All must send arrays of one length, so find the largest.
+        # Processes may have different numbers of checkpoints. All must send arrays of one length,
+        # so find the largest.
         most = int(np.max(self.engine.gather(np.array([len(own)]))))
         padded = np.concatenate([own, np.full(most - len(own), -1)])
         everywhere = (

@@ -43,8 +43,9 @@ def earlier_of(resume: Any, seeds: Sequence[int], several: bool, total: int) -> 
 def together(steps: Mapping[int, Sequence[int]], most: int) -> list[tuple[int, list[int]]]:
     """Groups of seeds that continue from the same step, at most so many in each, as (step, seeds).
 
-    `steps` are those that each seed can continue from, none if it begins; seeds with one in common are grouped, and
-    continue from the newest that all of them have. The step of a group that begins is -1.
+    `steps` are those that each seed can continue from, none if it begins; seeds with one in common
+    are grouped, and continue from the newest that all of them have. The step of a group that begins
+    is -1.
 
     >>> together({0: [40, 30, 20], 1: [30, 20, 10], 2: [], 3: []}, 8), together({0: [], 1: [], 2: [], 3: []}, 3)
     ([(30, [0, 1]), (-1, [2, 3])], [(-1, [0, 1]), (-1, [2, 3])])

@@ -15,7 +15,8 @@ from peerdescent.runs.costs import Costs
 class Grid(NamedTuple):
     """When to record: at `points` points, spread evenly or logarithmically over the run.
 
-    Without `stationarity`, that column is empty, and a record evaluates F and its gradient at 1 point, not at n + 1.
+    Without `stationarity`, that column is empty, and a record evaluates F and its gradient at 1
+    point, not at n + 1.
     """
 
     points: int = 100

@@ -69,7 +69,8 @@ def difference(values: Any, others: Any) -> tuple[float, float, float]:
 def leading(values: Sequence[Any], done: Iterable[Any]) -> list[int]:
     """The first of `ranking`, and all that are level with it: the interval of their difference holds zero.
 
-    `values` has one value a seed for each candidate, the same seeds for all. One seed gives no verdict.
+    `values` has one value a seed for each candidate, the same seeds for all. One seed gives no
+    verdict.
 
     >>> leading([[0.35, 0.32, 0.36], [0.30, 0.31, 0.31], [0.41, 0.42, 0.41]], [True] * 3)
     [1, 0]

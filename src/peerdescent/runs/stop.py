@@ -64,8 +64,8 @@ def grad_norm(target: float) -> Rule:
 def seconds(limit: float) -> Rule:
     """End a run at the first record at which its column `seconds` has reached `limit`.
 
-    That column has the time of the iterations: neither compilation nor records are in it. It goes on where a run is
-    resumed, and has a seed's share of the time where several seeds run together.
+    That column has the time of the iterations: neither compilation nor records are in it. It goes
+    on where a run is resumed, and has a seed's share of the time where several seeds run together.
     """
     return Bound("seconds", _positive("seconds", limit), up=True)
 
@@ -74,14 +74,15 @@ def seconds(limit: float) -> Rule:
 class patience(Rule):
     """End a run that has not improved for a number of records.
 
-    It ends where none of the last `records` values of the column is better than the best value before them, by more
-    than `least`. Values that are not finite do not count.
+    It ends where none of the last `records` values of the column is better than the best value
+    before them, by more than `least`. Values that are not finite do not count.
 
     Args:
         records: How many records to wait.
         of: The column: one of every trace, or one of your own metrics.
         least: How much better a value must be to count.
-        rising: Whether larger values are better; None for what the metric says, as that of an accuracy.
+        rising: Whether larger values are better; None for what the metric says, as that of an
+            accuracy.
 
     >>> rows = [{"step": 10 * k, "loss": loss} for k, loss in enumerate([3, 2, 1, 1, 1.1])]
     >>> patience(3).reason(rows), patience(2, least=0.01).reason(rows)

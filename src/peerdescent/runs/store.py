@@ -1,7 +1,8 @@
 """A store of computed results in a folder, so that an interrupted computation can continue.
 
-A table of results is `<name>.csv`, with one row per result, and `<name>.json` has the facts that hold for all of them,
-such as data and seed. A call with other facts is refused, so that results are never mixed up.
+A table of results is `<name>.csv`, with one row per result, and `<name>.json` has the facts that
+hold for all of them, such as data and seed. A call with other facts is refused, so that results are
+never mixed up.
 """
 
 from __future__ import annotations

@@ -62,9 +62,9 @@ class Identity:
     facts: dict[str, Any] = field(default_factory=dict)
     """What the problem, the weights and x_0 are made of, by name: data, partition, numbers, checksums.
 
-    Runs whose identities differ in seeds only are runs of one experiment. A partition that is drawn by a seed has that
-    seed among its facts, as `data seed`, and rows that are chosen have a `row seed`. The checksum `values` depends on
-    these, and the other facts do not.
+    Runs whose identities differ in seeds only are runs of one experiment. A partition that is drawn
+    by a seed has that seed among its facts, as `data seed`, and rows that are chosen have a `row
+    seed`. The checksum `values` depends on these, and the other facts do not.
     """
 
     @property
@@ -96,11 +96,13 @@ class Position(NamedTuple):
 class Trace:
     """The result of a run: the table of records, the last recorded iterates, and the status.
 
-    `table` has one row per record, with the columns step, epoch, loss, grad_norm, stationarity, consensus, tracking,
-    gradients, rounds, bytes, seconds and clock (empty without one), and one for each of the user's own `metrics`. `x`
-    (n, p) are the iterates of the last row. `x_tilde` (p,) is the output of Algorithm 1, uniform over all nodes and
-    steps. `message` says why a run ended before its last step. `seconds` exclude `compile_seconds`. A run that
-    was interrupted between two records has the `position` from which it continues; other runs continue from `state`.
+    `table` has one row per record, with the columns step, epoch, loss, grad_norm, stationarity,
+    consensus, tracking, gradients, rounds, bytes, seconds and clock (empty without one), and one
+    for each of the user's own `metrics`. `x` (n, p) are the iterates of the last row. `x_tilde`
+    (p,) is the output of Algorithm 1, uniform over all nodes and steps. `message` says why a run
+    ended before its last step. `seconds` exclude `compile_seconds`. A run that was interrupted
+    between two records has the `position` from which it continues; other runs continue from
+    `state`.
     """
 
     table: pd.DataFrame
@@ -195,8 +197,9 @@ class Trace:
     def save(self, folder: str | Path, force: bool = False) -> Path:
         """Write a run folder: `checkpoint/`, from which `load` reads, and `trace.csv` and `summary.json` for people.
 
-        It replaces a run of the same experiment and seed that is not longer. A folder with another run, or with runs of
-        several seeds, is refused; `force` replaces that run, and leaves those of several seeds beside this one.
+        It replaces a run of the same experiment and seed that is not longer. A folder with another
+        run, or with runs of several seeds, is refused; `force` replaces that run, and leaves those
+        of several seeds beside this one.
         """
         folder = Path(folder)
         if not force:
@@ -261,8 +264,8 @@ class Trace:
     def load(folder: str | Path) -> Trace:
         """Load the trace in a run folder. Its `state` is a flat list, which `run(resume=...)` accepts.
 
-        It is read from the newest checkpoint that is whole; `trace.csv` and `summary.json` are not read. A folder of
-        `run(checkpoint=...)` will do as well.
+        It is read from the newest checkpoint that is whole; `trace.csv` and `summary.json` are not
+        read. A folder of `run(checkpoint=...)` will do as well.
         """
         folder = Path(folder)
         places = checkpoint.newest(folder / "checkpoint"), checkpoint.newest(folder)
@@ -332,7 +335,8 @@ def in_notebook(runs: Sequence[Trace] | Trace, table: pd.DataFrame) -> str:
 def have_ended(traces: Sequence[Trace]) -> bool:
     """Whether runs that differ in seed have all come to their end, so that there is a mean of their last records.
 
-    Those that are done have equally many steps, and those that were stopped by a rule not more than these.
+    Those that are done have equally many steps, and those that were stopped by a rule not more than
+    these.
     """
     most = max(trace.steps for trace in traces)
     return all(

@@ -115,7 +115,8 @@ class Traces(Sequence[Trace]):
     def ended(self) -> str:
         """How the runs ended, as a text such as "done", or "4 done, 1 diverged".
 
-        Where runs are done at different steps it says at which, since they were not to have the same length.
+        Where runs are done at different steps it says at which, since they were not to have the
+        same length.
         """
         most = max(trace.steps for trace in self)
         uneven = any(trace.status == Status.done and trace.steps < most for trace in self)
@@ -157,9 +158,10 @@ class Traces(Sequence[Trace]):
     def mean(self) -> pd.DataFrame:
         """The mean over all seeds, at every step that any of them has recorded.
 
-        The column `seeds` says how many runs have a record at a step. A mean is over all seeds or there is none: where
-        one has ended earlier, since it diverged, was stopped or interrupted, or was recorded at other steps, values are
-        empty. A mean over the others would be of the lucky ones. `band` interpolates between records.
+        The column `seeds` says how many runs have a record at a step. A mean is over all seeds or
+        there is none: where one has ended earlier, since it diverged, was stopped or interrupted,
+        or was recorded at other steps, values are empty. A mean over the others would be of the
+        lucky ones. `band` interpolates between records.
         """
         return self._over_seeds(statistics.mean)
 
@@ -171,8 +173,8 @@ class Traces(Sequence[Trace]):
     def band(self, x: str, y: str) -> Band:
         """The column `y` of each trace at common points of the column `x`, interpolated between records.
 
-        `x` is one that rises: step, epoch, gradients, rounds, bytes, seconds or clock. See `peer.figures.curves` for a
-        figure.
+        `x` is one that rises: step, epoch, gradients, rounds, bytes, seconds or clock. See
+        `peer.figures.curves` for a figure.
         """
         if x not in HORIZONTAL:
             raise unknown("horizontal axis", x, HORIZONTAL)

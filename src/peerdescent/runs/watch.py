@@ -16,8 +16,8 @@ from peerdescent.runs.trace import Status, Trace
 class Watch:
     """Ends runs, and calls back.
 
-    Processes have different clocks, and a user's functions may look at anything. So process 0 calls them, and tells the
-    others what it has decided.
+    Processes have different clocks, and a user's functions may look at anything. So process 0 calls
+    them, and tells the others what it has decided.
     """
 
     def __init__(
@@ -36,7 +36,8 @@ class Watch:
     def check(self, trace: Trace) -> None:
         """Refuse an earlier run in whose records a rule holds before the last one, where it would have ended.
 
-        Functions are not asked about a run that was interrupted. They may look at a clock, and have been asked.
+        Functions are not asked about a run that was interrupted. They may look at a clock, and have
+        been asked.
         """
         if not self.rules:
             return

@@ -203,25 +203,29 @@ def _lengthened(problem: Problem) -> Problem:
 class DecentralizedClassifier(ClassifierMixin, Decentralized):  # type: ignore[misc]
     """A linear classifier that nodes train together, each with rows of its own, and none seeing those of others.
 
-    Logistic regression for two classes and softmax regression for more, with an intercept and an l2 term. A fit is a
-    simulation: `peerdescent.run` in this process.
+    Logistic regression for two classes and softmax regression for more, with an intercept and an l2
+    term. A fit is a simulation: `peerdescent.run` in this process.
 
     Args:
         method: The name of a method, as "gt-dsgd" or "gt-hsgd[batch=4]", or a `peer.Method`.
-        network: The name of a topology, as "ring"; a function that makes a graph of a number of nodes; or a
-            `peer.Network` or graph.
-        nodes: The number of nodes over which rows are shared uniformly, at most one per row; by default 10. If `fit` is
-            given groups, or `network` is a network, those have the number, and another one is refused.
-        step_size: The step size, a number or a schedule. By default it falls from 1 / L to 0 as a cosine, with the
-            smoothness L of the problem that `theory.smoothness_of` finds, unless `method` has one in brackets or is a
-            `peer.Method`. Methods whose directions are of unit size, as Adam's, have their own default.
-        epochs: The length of a fit, in passes over the rows of a node; no fewer than 1,000 iterations.
+        network: The name of a topology, as "ring"; a function that makes a graph of a number of
+            nodes; or a `peer.Network` or graph.
+        nodes: The number of nodes over which rows are shared uniformly, at most one per row; by
+            default 10. If `fit` is given groups, or `network` is a network, those have the number,
+            and another one is refused.
+        step_size: The step size, a number or a schedule. By default it falls from 1 / L to 0 as a
+            cosine, with the smoothness L of the problem that `theory.smoothness_of` finds, unless
+            `method` has one in brackets or is a `peer.Method`. Methods whose directions are of unit
+            size, as Adam's, have their own default.
+        epochs: The length of a fit, in passes over the rows of a node; no fewer than 1,000
+            iterations.
         strength: The weight of the regulariser.
         regulariser: "l2", "nonconvex" or "none".
         fit_intercept: Whether there is an intercept. It is not regularised.
-        scale: Whether features are scaled for the fit: to mean 0 (with an intercept) and variance 1, and sparse ones to
-            a largest magnitude of 1. `coef_` and `intercept_` are for features as they are given. Between machines,
-            this takes two sums over all rows, or a maximum.
+        scale: Whether features are scaled for the fit: to mean 0 (with an intercept) and variance
+            1, and sparse ones to a largest magnitude of 1. `coef_` and `intercept_` are for
+            features as they are given. Between machines, this takes two sums over all rows, or a
+            maximum.
         random_state: For samples, and for who has which rows.
 
     Attributes:
@@ -230,7 +234,8 @@ class DecentralizedClassifier(ClassifierMixin, Decentralized):  # type: ignore[m
         intercept_: The intercepts, (1,) or (classes,).
         network_: The network.
         method_: The method with its hyperparameters, as text.
-        trace_: The trace of the run, of scaled features: `trace_.table` has the loss over epochs, rounds and bytes.
+        trace_: The trace of the run, of scaled features: `trace_.table` has the loss over epochs,
+            rounds and bytes.
         n_iter_: The number of iterations.
         n_features_in_: The number of features.
         feature_names_in_: Their names, if X has any.
@@ -294,8 +299,8 @@ class DecentralizedClassifier(ClassifierMixin, Decentralized):  # type: ignore[m
 class DecentralizedRegressor(RegressorMixin, Decentralized):  # type: ignore[misc]
     """Linear least squares that nodes fit together, each with rows of its own; ridge regression with a strength.
 
-    All is as for `DecentralizedClassifier`, but for the targets, which are numbers. With `scale`, they too are scaled,
-    to mean 0 and variance 1, for the fit.
+    All is as for `DecentralizedClassifier`, but for the targets, which are numbers. With `scale`,
+    they too are scaled, to mean 0 and variance 1, for the fit.
 
     Attributes:
         coef_: The weights (features,).

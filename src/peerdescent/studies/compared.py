@@ -41,7 +41,8 @@ TEXTS = ("selector", "seeds", "configurations", "status")
 class Comparison(Mapping[str, Traces]):
     """The result of `compare`: the `Traces` of every method by name, and what they show together.
 
-    Traces of different problems, networks, starting points, precisions, clocks or seeds are refused.
+    Traces of different problems, networks, starting points, precisions, clocks or seeds are
+    refused.
     """
 
     traces: Mapping[str, Traces]
@@ -146,12 +147,13 @@ class Comparison(Mapping[str, Traces]):
     def table(self) -> pd.DataFrame:
         """One row per method: the means over seeds of its last records.
 
-        `method` is the name, `selector` the method with all its hyperparameters, and `status` how its runs ended.
-        Metrics have a sample deviation beside them, such as `loss_deviation`; it is empty for one seed. So have costs,
-        which differ between seeds if runs stop by a rule, or a method throws coins. A mean is over all seeds or there
-        is none: if a run diverged or was interrupted, or runs are done at different steps, those of several seeds are
-        empty. From five seeds on, `loss_middle` is the interquartile mean (of `by` in its place). `leads` is whether a
-        method is the best one, or level with it.
+        `method` is the name, `selector` the method with all its hyperparameters, and `status` how
+        its runs ended. Metrics have a sample deviation beside them, such as `loss_deviation`; it is
+        empty for one seed. So have costs, which differ between seeds if runs stop by a rule, or a
+        method throws coins. A mean is over all seeds or there is none: if a run diverged or was
+        interrupted, or runs are done at different steps, those of several seeds are empty. From
+        five seeds on, `loss_middle` is the interquartile mean (of `by` in its place). `leads` is
+        whether a method is the best one, or level with it.
         """
         rows = []
         for name, traces in self.traces.items():
@@ -217,8 +219,9 @@ class Comparison(Mapping[str, Traces]):
     def differences(self) -> pd.DataFrame:
         """How far each method ends from the best one, over the same seeds, whose samples they share.
 
-        The mean of the paired differences with Student's 95 % interval, `low` to `high`; where it holds zero, the two
-        are `level`. It is empty for one seed, and for methods of which a run did not come to its end.
+        The mean of the paired differences with Student's 95 % interval, `low` to `high`; where it
+        holds zero, the two are `level`. It is empty for one seed, and for methods of which a run
+        did not come to its end.
         """
         rows = []
         for name, ended in zip(self, self._ended, strict=True):
@@ -259,8 +262,9 @@ class Comparison(Mapping[str, Traces]):
     def to_reach(self, **target: float) -> pd.DataFrame:
         """The cost to a target, such as `to_reach(loss=0.33)`: epochs, gradients, rounds, bytes and seconds.
 
-        One row per method: the mean over the seeds that reach the target, interpolated linearly between records, and
-        their share `reached`. `clock` is the simulated time, where runs have a clock.
+        One row per method: the mean over the seeds that reach the target, interpolated linearly
+        between records, and their share `reached`. `clock` is the simulated time, where runs have a
+        clock.
         """
         require(len(target) == 1, f"{target}: give one target, as in to_reach(loss=0.33)")
         ((name, level),) = target.items()
@@ -320,9 +324,10 @@ class Comparison(Mapping[str, Traces]):
     def to_markdown(self, columns: Sequence[str] = ()) -> str:
         """The table in Markdown, with means ± deviations.
 
-        The best mean is in bold, and so are those of all methods that are level with it: the 95 % interval of the
-        paired differences holds zero. One seed gives no bold. `columns` are names of metrics, "status", "seeds" or
-        "selector"; by default the loss, the disagreement of nodes, metrics of your own, and the costs.
+        The best mean is in bold, and so are those of all methods that are level with it: the 95 %
+        interval of the paired differences holds zero. One seed gives no bold. `columns` are names
+        of metrics, "status", "seeds" or "selector"; by default the loss, the disagreement of nodes,
+        metrics of your own, and the costs.
         """
         return tables.markdown(*self._rows(columns))
 
@@ -383,8 +388,8 @@ class Comparison(Mapping[str, Traces]):
     def save(self, folder: str | Path, force: bool = False) -> Path:
         """Write a folder: comparison.csv, comparison.png, and a run folder for each method and seed.
 
-        Other runs in these folders are refused, unless `force` replaces them; see `Trace.save`. A page of `report` that
-        is there is written anew.
+        Other runs in these folders are refused, unless `force` replaces them; see `Trace.save`. A
+        page of `report` that is there is written anew.
         """
         home = claim(Path(folder))
         with alone(home):

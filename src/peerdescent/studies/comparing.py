@@ -62,9 +62,10 @@ def compare(
 ) -> Comparison:
     """Run several methods on one problem and network, each with the same seeds and the same budget.
 
-    Hyperparameters that are not given are found by `peer.tune`, on other seeds and at the same cost for every method:
-    of a name or a selector, such as "gt-hsgd" or "gt-hsgd[batch=4]", of a function such as `peer.methods.gt_hsgd`, or
-    of a pair of these and a grid. A `Method` and a `Tuned` are run as they are.
+    Hyperparameters that are not given are found by `peer.tune`, on other seeds and at the same cost
+    for every method: of a name or a selector, such as "gt-hsgd" or "gt-hsgd[batch=4]", of a
+    function such as `peer.methods.gt_hsgd`, or of a pair of these and a grid. A `Method` and a
+    `Tuned` are run as they are.
 
     Ctrl-C returns the comparison so far, whose `missing` names the methods that were not run.
 
@@ -75,18 +76,18 @@ def compare(
         seed: The seeds of the runs.
         steps: The length of each run in iterations. Give either `steps` or `epochs`.
         epochs: The length as a budget of gradients per node, in passes over the local data.
-        tune: Whether to tune hyperparameters that are not given. If not, they are the defaults, which suit no problem
-            in particular.
+        tune: Whether to tune hyperparameters that are not given. If not, they are the defaults,
+            which suit no problem in particular.
         budget: That of the search for each method, as for `peer.tune`.
         by: The column that methods are tuned by and compared in.
         out: A folder for all results, in which an unfinished comparison is continued.
         note: Called with a sentence about the hyperparameters of each method.
-        options: Other arguments of `peer.run`: `x0`, `engine`, `precision`, `record`, `metrics`, `stop`, `clock`,
-            `progress` and `callback`.
+        options: Other arguments of `peer.run`: `x0`, `engine`, `precision`, `record`, `metrics`,
+            `stop`, `clock`, `progress` and `callback`.
 
     Returns:
-        The comparison: `table`, `differences`, `protocol()`, `figure()`, `report(folder)`, `to_latex()`, and the
-        `Traces` of each method by name.
+        The comparison: `table`, `differences`, `protocol()`, `figure()`, `report(folder)`,
+        `to_latex()`, and the `Traces` of each method by name.
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))

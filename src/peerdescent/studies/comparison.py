@@ -40,17 +40,20 @@ def zoo(
 ) -> Study:
     """Every named method on the paper's exponential graph: tuned over the grid it declares, then run with three seeds.
 
-    All have the same budget of gradients; where a coin takes a run over it, its records are read at the budget. Methods
-    that compress have their default compressor, top-k(0.1). Methods that cannot run here are left out, with a note.
+    All have the same budget of gradients; where a coin takes a run over it, its records are read at
+    the budget. Methods that compress have their default compressor, top-k(0.1). Methods that cannot
+    run here are left out, with a note.
 
-    The folder gets zoo.csv (how each method ends), curves.csv (means over seeds), a figure for each method, which shows
-    it in front of all others, and all.png. Methods of earlier calls with the same folder are kept, so that several
-    processes may each compute some of them: let them not draw, and call it once more without `methods` in the end.
+    The folder gets zoo.csv (how each method ends), curves.csv (means over seeds), a figure for each
+    method, which shows it in front of all others, and all.png. Methods of earlier calls with the
+    same folder are kept, so that several processes may each compute some of them: let them not
+    draw, and call it once more without `methods` in the end.
 
     Args:
         data: The name of a data set, or a file.
         scale: "tiny", "quick" or "full": the grid of the tuning, and the seeds.
-        out: A folder for all results; by default runs/zoo- and the name of the data. Results in it are used again.
+        out: A folder for all results; by default runs/zoo- and the name of the data. Results in it
+            are used again.
         methods: The methods; by default all that have a name.
         draw: Whether to draw.
         how: Options that all studies share; see `How`.

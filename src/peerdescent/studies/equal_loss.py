@@ -1,6 +1,7 @@
 """Comparisons at equal loss: how much of something each line of a study needs to a level, and how lines end.
 
-A line is a list of traces that differ in seed. What it needs is read from the mean of its gap over seeds.
+A line is a list of traces that differ in seed. What it needs is read from the mean of its gap over
+seeds.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ def ends(traces: Iterable[Trace], measure: str, optimum: float) -> list[float]:
 def levels(lines: Lines, optimum: float, anchor: str) -> list[float]:
     """Gaps at which lines are compared: from four times the last gap of `anchor` down to the smallest last gap.
 
-    They have equal ratios, are rounded up to two digits, and are at most half of the first gap. Without that line, or
-    if it diverged, the largest last gap takes its place. If no line ends with a gap above 0, there are none.
+    They have equal ratios, are rounded up to two digits, and are at most half of the first gap.
+    Without that line, or if it diverged, the largest last gap takes its place. If no line ends with
+    a gap above 0, there are none.
     """
     last = {line: float(mean(ends(traces, "gap", optimum))) for line, traces in lines.items()}
     known = [gap for gap in last.values() if 0 < gap < math.inf]
@@ -73,9 +75,9 @@ def needed(
 ) -> pd.DataFrame:
     """What each line needs of a column to each level: one row per line and level.
 
-    The amount is the mean over seeds at the step where the mean gap over seeds falls to the level, and `ratio` is
-    relative to the line `reference`. `fewest` and `most` are of single seeds, of which `seeds` reach the level. A line
-    of which a seed diverged has no amount.
+    The amount is the mean over seeds at the step where the mean gap over seeds falls to the level,
+    and `ratio` is relative to the line `reference`. `fewest` and `most` are of single seeds, of
+    which `seeds` reach the level. A line of which a seed diverged has no amount.
     """
     unit, factor = UNITS[column]
     rows = []

@@ -54,13 +54,14 @@ def faults(
 ) -> dict[str, Study]:
     """All named methods, tuned on the ideal exponential graph, and run with the same numbers under each of the faults.
 
-    A run is as long in expected gradients of a node whatever the fault. Methods that a fault does not allow, as those
-    that compress and 4 bits, are left out there, with a note.
+    A run is as long in expected gradients of a node whatever the fault. Methods that a fault does
+    not allow, as those that compress and 4 bits, are left out there, with a note.
 
     Args:
         data: The name of a data set, or a file.
         scale: "tiny", "quick" or "full": the grid of the tuning, and the seeds.
-        out: A folder for all results; by default runs/faults- and the name of the data. Results in it are used again.
+        out: A folder for all results; by default runs/faults- and the name of the data. Results in
+            it are used again.
         methods: The methods.
         how: Options that all studies share; see `How`.
 
@@ -140,9 +141,10 @@ def latency(
 ) -> Study:
     """The simulated time to a target loss as latency grows, for methods of one round or two, and three batch sizes.
 
-    dsgd (one round a step), gt-dsgd and gt-hsgd (two) are tuned for each of the batches 1, 8 and 64: a larger batch has
-    fewer rounds for as many gradients. One gradient takes a microsecond. The clock is applied to the finished runs,
-    once for each latency. The target is the largest gap that one of the runs has at its end.
+    dsgd (one round a step), gt-dsgd and gt-hsgd (two) are tuned for each of the batches 1, 8 and
+    64: a larger batch has fewer rounds for as many gradients. One gradient takes a microsecond. The
+    clock is applied to the finished runs, once for each latency. The target is the largest gap that
+    one of the runs has at its end.
 
     Arguments are as for `faults`.
     """

@@ -1,11 +1,13 @@
 """How many gradients GT-HSGD needs: against the number of nodes (`speedup`), and against lambda (`independence`).
 
-A run of T iterations has Corollary 1's parameters for that T, and its gap is the mean of ||grad F(x_t^i)||^2 over all
-nodes and t = 0..T, which the corollary bounds. A curve is the root of that gap, averaged over seeds, against the
-gradients that a node has computed, for growing T. Where it falls below epsilon, E||grad F(x~_T)|| <= epsilon.
+A run of T iterations has Corollary 1's parameters for that T, and its gap is the mean of ||grad
+F(x_t^i)||^2 over all nodes and t = 0..T, which the corollary bounds. A curve is the root of that
+gap, averaged over seeds, against the gradients that a node has computed, for growing T. Where it
+falls below epsilon, E||grad F(x~_T)|| <= epsilon.
 
-The problem is `problems.streaming`. The variance of its gradients grows with the distance to a node's planted
-coefficients, without a bound, so it breaks the paper's Assumption 1 (bounded variance); the other assumptions hold.
+The problem is `problems.streaming`. The variance of its gradients grows with the distance to a
+node's planted coefficients, without a bound, so it breaks the paper's Assumption 1 (bounded
+variance); the other assumptions hold.
 """
 
 from __future__ import annotations
@@ -104,14 +106,16 @@ def speedup(
 ) -> Needed:
     """Gradients needed per node for E||grad F|| <= epsilon, for growing n; a linear speed-up is a slope of -1.
 
-    By default all nodes draw from one distribution. With a `spread` they differ: in the mean over nodes and features,
-    the squares of their planted coefficients' distances to the common ones are exactly spread^2, for every n above 1
-    (n = 1 is left out). Either way F, L and the mean variance at any x are the same for all n. The slope's confidence
-    interval is from 2,000 bootstrap samples of the seeds.
+    By default all nodes draw from one distribution. With a `spread` they differ: in the mean over
+    nodes and features, the squares of their planted coefficients' distances to the common ones are
+    exactly spread^2, for every n above 1 (n = 1 is left out). Either way F, L and the mean variance
+    at any x are the same for all n. The slope's confidence interval is from 2,000 bootstrap samples
+    of the seeds.
 
     Args:
         scale: "tiny", "quick" or "full": sizes, lengths and seeds.
-        out: A folder for the tables and the figure, by default runs/speedup. Runs in it are not repeated.
+        out: A folder for the tables and the figure, by default runs/speedup. Runs in it are not
+            repeated.
         spread: How far the nodes' planted coefficients are from their mean.
         each: Maps a function over the runs: `map`, or the `map` of a pool of processes.
         progress: As for `run`.
@@ -157,13 +161,15 @@ def independence(
 ) -> Needed:
     """Gradients needed per node for E||grad F|| <= epsilon on 20 nodes, for six graphs and falling epsilon.
 
-    Nodes differ (`problems.streaming` with a spread of 1), since the network has little effect if they are identical.
-    `ratio` is relative to the complete graph, and `predicted` is the ratio of the T at which Corollary 1's bounds fall
-    to epsilon^2 (`theory.steps_for`), with the variance at x_0.
+    Nodes differ (`problems.streaming` with a spread of 1), since the network has little effect if
+    they are identical. `ratio` is relative to the complete graph, and `predicted` is the ratio of
+    the T at which Corollary 1's bounds fall to epsilon^2 (`theory.steps_for`), with the variance at
+    x_0.
 
     Args:
         scale: "tiny", "quick" or "full": lengths, accuracies and seeds.
-        out: A folder for the tables and the figure, by default runs/topology. Runs in it are not repeated.
+        out: A folder for the tables and the figure, by default runs/topology. Runs in it are not
+            repeated.
         each: As for `speedup`.
         progress: As for `run`.
         note: Called with a line that says what was written.
@@ -316,7 +322,8 @@ def _needed(gradients: np.ndarray, gaps: np.ndarray, epsilon: float) -> float:
 def _slope(curves: Mapping[int, tuple[np.ndarray, np.ndarray]], epsilon: float) -> dict[str, float]:
     """The slope of log gradients against log n by least squares, its 95 % interval, and the number of sizes used.
 
-    The interval is between percentiles of 2,000 bootstrap samples of the seeds; NaN if one of them has no slope.
+    The interval is between percentiles of 2,000 bootstrap samples of the seeds; NaN if one of them
+    has no slope.
     """
     seeds = np.arange(next(iter(curves.values()))[1].shape[1])
 

@@ -1,7 +1,7 @@
 """The paper's experiments, each a function: its networks, its data, figures 1 and 2, and one that it leaves out.
 
-A figure takes a tuning of every method, and runs of the winners on new seeds. All results are in one folder, and those
-already there are not computed again.
+A figure takes a tuning of every method, and runs of the winners on new seeds. All results are in
+one folder, and those already there are not computed again.
 """
 
 from __future__ import annotations
@@ -164,12 +164,14 @@ def figure1(
 ) -> Study:
     """Figure 1: four methods, tuned, over the undirected exponential graph; loss and gap against epochs.
 
-    GT-HSGD comes twice: as in Algorithm 1, with batch 1 after the start, and with its batch tuned like the others'.
+    GT-HSGD comes twice: as in Algorithm 1, with batch 1 after the start, and with its batch tuned
+    like the others'.
 
     Args:
         data: The name of a data set, or a file.
         scale: "tiny", "quick" or "full": the grid, the lengths and the seeds.
-        out: A folder for all results; by default runs/figure1- and the name of the data. Results in it are used again.
+        out: A folder for all results; by default runs/figure1- and the name of the data. Results in
+            it are used again.
         how: Options that all figures share; see `How`.
 
     Returns:

@@ -1,8 +1,9 @@
 """Studies of methods made for a purpose: few bytes, few rounds, noise with heavy tails, and composite problems.
 
-In each, methods are tuned with one seed over the grids that they declare, with a step size more, and the winners are
-run with new seeds, all with the same budget of gradients. Results in the folder are used again, so parts of a study may
-run side by side, each with some of the methods, and one more call over the same folder puts them together.
+In each, methods are tuned with one seed over the grids that they declare, with a step size more,
+and the winners are run with new seeds, all with the same budget of gradients. Results in the folder
+are used again, so parts of a study may run side by side, each with some of the methods, and one
+more call over the same folder puts them together.
 """
 
 from __future__ import annotations
@@ -121,14 +122,14 @@ def compression(
 ) -> dict[str, Finding]:
     """Gap against bytes: methods with compressed messages and error feedback, dsgd and gt-dsgd.
 
-    All have the same batch, since a larger one saves bytes for everybody. The exponential graph of 20 nodes, where
-    nodes share the data evenly, and sorted by label.
+    All have the same batch, since a larger one saves bytes for everybody. The exponential graph of
+    20 nodes, where nodes share the data evenly, and sorted by label.
 
     Args:
         data: The name of a data set, or a file.
         scale: "tiny", "quick" or "full": the grid of the tuning, and the seeds.
-        out: A folder for all results; by default runs/compression- and the name of the data. Results in it are used
-            again.
+        out: A folder for all results; by default runs/compression- and the name of the data.
+            Results in it are used again.
         methods: Some of the lines in `COMPRESSED`, for a part of the work.
         how: Options that all studies share; see `How`.
 
@@ -168,8 +169,9 @@ def local(
 ) -> dict[str, Finding]:
     """Gap against rounds and simulated seconds: methods with local steps; dsgd and gt-dsgd, also with a large batch.
 
-    How often nodes communicate is not tuned, since by the loss alone more often is better: each of the frequencies in a
-    method's grid is a line of its own, tuned in all else. The clock is the preset "continent".
+    How often nodes communicate is not tuned, since by the loss alone more often is better: each of
+    the frequencies in a method's grid is a line of its own, tuned in all else. The clock is the
+    preset "continent".
 
     Arguments and result are as for `compression`; `methods` are some of those in `LOCAL`.
     """
@@ -208,7 +210,8 @@ def composite(
 
     Batches are tuned like all else. The gradient norm is that of the proximal gradient mapping.
 
-    Arguments and result are as for `compression`, with one part; `methods` are some of the lines in `COMPOSITE`.
+    Arguments and result are as for `compression`, with one part; `methods` are some of the lines in
+    `COMPOSITE`.
     """
     chosen = _chosen(methods, COMPOSITE)
     work = _begun("composite", data, scale, out, **how)
@@ -243,10 +246,10 @@ def heavy_tails(
 ) -> dict[str, Finding]:
     """Gradient tracking with normalised steps, and without, where the noise of gradients is Gaussian or Student's t.
 
-    The problem is a quadratic whose nodes have different minima. The measure is the norm of the gradient at the mean of
-    the nodes: its expectation is finite for all of the noises, and that of the loss is not. Where the variance is
-    infinite one seed decides by luck, so the tuning has five, and there are four times as many runs as in other
-    studies.
+    The problem is a quadratic whose nodes have different minima. The measure is the norm of the
+    gradient at the mean of the nodes: its expectation is finite for all of the noises, and that of
+    the loss is not. Where the variance is infinite one seed decides by luck, so the tuning has
+    five, and there are four times as many runs as in other studies.
 
     Args:
         scale: "tiny", "quick" or "full": the grid of the tuning, the length and the seeds.

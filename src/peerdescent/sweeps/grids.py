@@ -74,13 +74,14 @@ def tuning_grid(
 ) -> list[dict[str, Any]]:
     """All combinations of the values that a method declares as tuned, which are the paper's.
 
-    Minibatches, large batches and the batch of gt-hsgd at t = 0 are from {1, 4, 8, ..., 1024}; periods are m/20b,
-    m/19b, ..., m/b, 2m/b, ..., 20m/b, rounded and at least 1.
+    Minibatches, large batches and the batch of gt-hsgd at t = 0 are from {1, 4, 8, ..., 1024};
+    periods are m/20b, m/19b, ..., m/b, 2m/b, ..., 20m/b, rounded and at least 1.
 
     Args:
         method: The name of the method, or a function that makes it.
         samples: m, the samples per node; None for an infinite stream.
-        fixed: Hyperparameters that are not varied. With `batch=1`, gt-hsgd is Algorithm 1 of the paper.
+        fixed: Hyperparameters that are not varied. With `batch=1`, gt-hsgd is Algorithm 1 of the
+            paper.
 
     Returns:
         The configurations, as mappings from hyperparameters to values.

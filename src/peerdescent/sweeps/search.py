@@ -1,9 +1,9 @@
 """The search of `tune`: coarse over all hyperparameters, finer where the best are close, and on past every edge.
 
-A point has a value for every hyperparameter that is tuned. The search begins with all combinations of a few values far
-apart. Then it tries the neighbours of the best points, first four times, then twice as large or small, in one
-hyperparameter or in two, until all neighbours of the best are known or the budget is spent. docs/sweeps.md compares it
-with other searches.
+A point has a value for every hyperparameter that is tuned. The search begins with all combinations
+of a few values far apart. Then it tries the neighbours of the best points, first four times, then
+twice as large or small, in one hyperparameter or in two, until all neighbours of the best are known
+or the budget is spent. docs/sweeps.md compares it with other searches.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ def search(
 def _centres(scores: Mapping[Point, float], start: float) -> list[Point]:
     """The best points: those that are close to the best. Where all diverged, the one with the smallest step size.
 
-    Points whose scores agree in six digits count once: a hyperparameter that has no effect beside the others, such as a
-    batch where every iteration restarts, would otherwise take all places.
+    Points whose scores agree in six digits count once: a hyperparameter that has no effect beside
+    the others, such as a batch where every iteration restarts, would otherwise take all places.
     """
     distinct: dict[str, Point] = {}
     for point in sorted(scores, key=lambda point: (scores[point], point[0])):
@@ -166,8 +166,8 @@ def _around(axes: Sequence[Axis], centres: Sequence[Point], factor: float) -> It
 def _pairs(axes: Sequence[Axis], centre: Point, factor: float) -> Iterator[Point]:
     """The neighbours of a point in two hyperparameters.
 
-    In the end also where the other changes by the square of what the step size does: the noise of a minibatch does not
-    grow if the step size goes with the root of the batch.
+    In the end also where the other changes by the square of what the step size does: the noise of a
+    minibatch does not grow if the step size goes with the root of the batch.
     """
     near = _moves(axes, centre, factor)
     pairs = list(itertools.combinations(near, 2))

@@ -31,8 +31,9 @@ def setting(table: pd.DataFrame) -> list[str]:
 def summary(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
     """One row per configuration: its setting and hyperparameters, the mean of `by` over seeds, `done` and `diverged`.
 
-    `done` is whether it is done for every seed of the table, `diverged` whether it diverged for any; there is no mean
-    if a seed is missing. A configuration that is listed twice counts once. Rows are in the order of the table.
+    `done` is whether it is done for every seed of the table, `diverged` whether it diverged for
+    any; there is no mean if a seed is missing. A configuration that is listed twice counts once.
+    Rows are in the order of the table.
 
     >>> table = pd.DataFrame({"alpha": [1, 1, 2], "seed": [0, 1, 0], "loss": [0.5, 0.7, 0.4], "status": "done"})
     >>> summary(table)
@@ -86,8 +87,9 @@ def summary(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
 def best(table: pd.DataFrame, by: str = "loss") -> dict[str, Any]:
     """The hyperparameters of the configuration with the smallest mean of the column `by` over seeds.
 
-    Configurations that diverged or were interrupted for any seed are left out. A table of several problems or networks
-    is refused, since their losses are not comparable; `winners` has the best configuration of each.
+    Configurations that diverged or were interrupted for any seed are left out. A table of several
+    problems or networks is refused, since their losses are not comparable; `winners` has the best
+    configuration of each.
     """
     several = len(table[setting(table)].drop_duplicates()) if setting(table) else 1
     require(
@@ -106,7 +108,8 @@ def best(table: pd.DataFrame, by: str = "loss") -> dict[str, Any]:
 def winners(table: pd.DataFrame, by: str = "loss") -> pd.DataFrame:
     """The best configuration of each problem and network, one row for each, with the mean of `by` over seeds.
 
-    It is that of `best`. A setting in which no configuration is done for every seed has an empty row.
+    It is that of `best`. A setting in which no configuration is done for every seed has an empty
+    row.
 
     >>> losses, done = [0.5, 0.7, 0.4], ["done", "done", "diverged"]
     >>> table = pd.DataFrame({"problem": "digits", "network": ["ring", "ring", "star"], "nodes": 8, "alpha": [1, 2, 1]})
@@ -179,8 +182,8 @@ def smallest(
     """The cells of a heat map, given a `summary` and the cell (row, column) of each configuration.
 
     Returns:
-        For each cell, the smallest mean of its finished configurations, NaN if there are none; and whether there are
-        none because all its configurations diverged.
+        For each cell, the smallest mean of its finished configurations, NaN if there are none; and
+        whether there are none because all its configurations diverged.
     """
     done, diverged = each["done"].to_numpy(), each["diverged"].to_numpy()
     cells, gone = np.full(shape, np.inf), np.zeros(shape, dtype=bool)

@@ -74,33 +74,37 @@ def sweep(
 ) -> pd.DataFrame:
     """Run many configurations of a method at equal gradient cost.
 
-    All configurations with the same seed get the same samples. A configuration that diverges is stopped, and the others
-    go on. Ctrl-C returns the table so far, in which unfinished configurations have the status `interrupted`.
+    All configurations with the same seed get the same samples. A configuration that diverges is
+    stopped, and the others go on. Ctrl-C returns the table so far, in which unfinished
+    configurations have the status `interrupted`.
 
     Args:
-        method: A function such as `peer.methods.gt_hsgd`, a name such as "gt-hsgd", or a method, of which the grid
-            replaces hyperparameters.
-        grid: A mapping from hyperparameters to lists of values, of which all combinations are run; or a list of
-            mappings, one per configuration.
+        method: A function such as `peer.methods.gt_hsgd`, a name such as "gt-hsgd", or a method, of
+            which the grid replaces hyperparameters.
+        grid: A mapping from hyperparameters to lists of values, of which all combinations are run;
+            or a list of mappings, one per configuration.
         problem: The problem; or several, as a list or as a mapping from names to problems.
-        network: The network, or several. Every problem is run with every network that has as many nodes.
-        steps: The length of each configuration's run in iterations. Give either `steps` or `epochs`.
+        network: The network, or several. Every problem is run with every network that has as many
+            nodes.
+        steps: The length of each configuration's run in iterations. Give either `steps` or
+            `epochs`.
         epochs: The length as a budget of gradients per node, in passes over the local data.
         at: Epochs (with `steps`, steps) at which the loss is recorded as well.
         x0: The starting point, (p,) or (n, p); by default the problem's, else zeros.
         seed: One seed, or several, with each of which every configuration is run.
-        precision: 32 or 64, or "tf32" for float32 with reduced precision in matrix products, if the device has that.
-        progress: True, False, None (a bar on a terminal or in a notebook), or an object with `begin`, `update` and
-            `end`.
-        out: A folder to which the table is written as it grows, or a folder in it for each of several problems and
-            networks. An unfinished sweep of the same configurations there is continued.
+        precision: 32 or 64, or "tf32" for float32 with reduced precision in matrix products, if the
+            device has that.
+        progress: True, False, None (a bar on a terminal or in a notebook), or an object with
+            `begin`, `update` and `end`.
+        out: A folder to which the table is written as it grows, or a folder in it for each of
+            several problems and networks. An unfinished sweep of the same configurations there is
+            continued.
 
     Returns:
-        A table with one row per configuration and seed: `problem`, `network` and `nodes` if there are several of the
-        first two, the hyperparameters, `seed`, the `steps` and `epoch` reached
-        (the expected epoch, where faults or coins leave it to chance),
-        `loss@...` for each of `at`, the last `loss` and `grad_norm`, `status`, and `precision` (float32, float64 or
-        tf32).
+        A table with one row per configuration and seed: `problem`, `network` and `nodes` if there
+        are several of the first two, the hyperparameters, `seed`, the `steps` and `epoch` reached
+        (the expected epoch, where faults or coins leave it to chance), `loss@...` for each of `at`,
+        the last `loss` and `grad_norm`, `status`, and `precision` (float32, float64 or tf32).
 
     >>> import peerdescent as peer
     >>> problem = peer.problems.logistic(peer.datasets.load("digits").partition(4))
@@ -239,8 +243,8 @@ def _fill(work: _Work, precision: int | str, progress: Any) -> bool:
         fleet = fleet_for([member for _, member in members], problem, network, start, dtype)
         first = float(fleet.evaluate(start.mean(axis=0, keepdims=True))[0][0])
     workers = cores() if jax.default_backend() == "cpu" else 1
-    # Rounding depends on what is computed together. So a sweep that continues has the same pieces as one that was not
-    # interrupted, and runs those again that lack a result.
+    # Rounding depends on what is computed together. So a sweep that continues has the same pieces
+    # as one that was not interrupted, and runs those again that lack a result.
     missing = {k for k, (one, _) in enumerate(members) if not table.has(one)}
     pieces = [
         piece
@@ -276,7 +280,8 @@ def _fill(work: _Work, precision: int | str, progress: Any) -> bool:
             ready, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
             for future in ready:
                 future.result()
-            # Writing takes longer as the table grows, so write so rarely that it takes at most a tenth of the time.
+            # Writing takes longer as the table grows, so write so rarely that it takes at most a
+            # tenth of the time.
             if collect() and time.monotonic() - saved > 10 * table.save_seconds:
                 table.save()
                 saved = time.monotonic()
@@ -404,8 +409,8 @@ def _marks(
             limit is None or 0 < value <= limit,
             f"at = {list(at)}: must lie above 0 and within the budget {limit}",
         )
-    # Real numbers do not change the costs of a method without coins, so configurations that differ in those alone share
-    # costs.
+    # Real numbers do not change the costs of a method without coins, so configurations that differ
+    # in those alone share costs.
     found: dict[Any, tuple[tuple[int, ...], Any]] = {}
     result = []
     for one in built:

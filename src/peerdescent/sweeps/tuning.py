@@ -111,30 +111,35 @@ def tune(
 ) -> Any:
     """Find hyperparameters that suit a problem, at a cost that is the same for every method.
 
-    A configuration counts with its worst record in the last fifth of each run, averaged over the seeds of the search;
-    one that diverges for a seed is last. So a run that is about to diverge does not win. The search begins with values
-    far apart of every hyperparameter that a method declares as tuned, refines where the best are close, and goes on
-    past every edge, until the winner lies inside, an end of its range is reached, or the budget is spent. Which of
-    these it was, `how` says. The winner is then run with fresh seeds, since the choice favours its score.
+    A configuration counts with its worst record in the last fifth of each run, averaged over the
+    seeds of the search; one that diverges for a seed is last. So a run that is about to diverge
+    does not win. The search begins with values far apart of every hyperparameter that a method
+    declares as tuned, refines where the best are close, and goes on past every edge, until the
+    winner lies inside, an end of its range is reached, or the budget is spent. Which of these it
+    was, `how` says. The winner is then run with fresh seeds, since the choice favours its score.
 
-    Ctrl-C raises KeyboardInterrupt. With `out`, finished configurations are kept, and the same call continues.
+    Ctrl-C raises KeyboardInterrupt. With `out`, finished configurations are kept, and the same call
+    continues.
 
     Args:
-        methods: A name such as "gt-hsgd", a selector such as "gt-hsgd[batch=1]", whose parameters are kept, or a
-            function such as `peer.methods.gt_hsgd`, or one of yours; or a list of these, in which a pair is a method
-            and its grid.
+        methods: A name such as "gt-hsgd", a selector such as "gt-hsgd[batch=1]", whose parameters
+            are kept, or a function such as `peer.methods.gt_hsgd`, or one of yours; or a list of
+            these, in which a pair is a method and its grid.
         problem: The problem.
         network: The network.
-        grid: The values to try, in place of a search: a grid as for `sweep`, or "paper" for all combinations of the
-            values that the method declares, which are the paper's.
-        budget: The gradients of the search of each method, in passes over the local data, summed over configurations
-            and seeds. By default what 150 configurations take. A grid takes what it takes.
-        by: What configurations are ranked by: a column of a trace, such as "loss", "grad_norm", or a metric of your
-            own, whose smallest value wins unless `peer.metric(..., rising=True)` made it. By another column than the
-            loss, configurations run one after the other, which is slower, and are not stored.
+        grid: The values to try, in place of a search: a grid as for `sweep`, or "paper" for all
+            combinations of the values that the method declares, which are the paper's.
+        budget: The gradients of the search of each method, in passes over the local data, summed
+            over configurations and seeds. By default what 150 configurations take. A grid takes
+            what it takes.
+        by: What configurations are ranked by: a column of a trace, such as "loss", "grad_norm", or
+            a metric of your own, whose smallest value wins unless `peer.metric(..., rising=True)`
+            made it. By another column than the loss, configurations run one after the other, which
+            is slower, and are not stored.
         seed: The seeds of the search.
         fresh: The seeds that the winner is run with; empty for none.
-        steps: The length of a run in iterations. Give `steps` or `epochs`, or neither for 30 epochs.
+        steps: The length of a run in iterations. Give `steps` or `epochs`, or neither for 30
+            epochs.
         epochs: The length as a budget of gradients, in passes over the local data.
         x0: The starting point, as for `run`.
         metrics: Metrics of your own, as for `run`.

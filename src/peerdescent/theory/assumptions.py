@@ -81,11 +81,13 @@ def constants(
 
     Args:
         problem: The problem.
-        x0: The starting point, (p,), or (n, p) with equal rows; by default the problem's, else zeros.
-        variance: "everywhere", "start" or a number; by default "everywhere" where there is a bound, else "start", which
-            it also is where `points` or `samples` are given.
+        x0: The starting point, (p,), or (n, p) with equal rows; by default the problem's, else
+            zeros.
+        variance: "everywhere", "start" or a number; by default "everywhere" where there is a bound,
+            else "start", which it also is where `points` or `samples` are given.
         points: More points (p,) at which "start" computes the variance.
-        samples: How many samples "start" draws per node. None for all samples of a finite sum, else 10,000.
+        samples: How many samples "start" draws per node. None for all samples of a finite sum, else
+            10,000.
         smoothness: L; by default `smoothness_of(problem)`.
         starts: The number of searches for F*.
         seed: For the samples and the random starting points of the searches.
@@ -157,12 +159,13 @@ def visiting(
         known: The constants so far.
         problem: The problem.
         points: The points (p,).
-        samples: How many samples to draw per node. None for all samples of a finite sum, else 10,000.
+        samples: How many samples to draw per node. None for all samples of a finite sum, else
+            10,000.
         seed: For the samples.
 
     Returns:
-        The constants. Each nu_i^2 is the largest of the value in `known` and those at the points, or the problem's own
-        if it is known exactly.
+        The constants. Each nu_i^2 is the largest of the value in `known` and those at the points,
+        or the problem's own if it is known exactly.
     """
     if problem.variance is not None:
         each, errors = np.asarray(problem.variance, dtype=float), np.zeros(problem.nodes)
@@ -199,8 +202,8 @@ def heterogeneity(problem: Problem, x: Any = None) -> float:
 def heterogeneity_bound(problem: Problem) -> float:
     """A bound on zeta^2 for all x, which DSGD's rate in Table 1 assumes; infinite where none is known.
 
-    It is known for linear models whose loss has bounded slopes, as the variance of `constants` is. For `streaming`, and
-    for quadratics with one matrix, zeta^2 is the same at all x.
+    It is known for linear models whose loss has bounded slopes, as the variance of `constants` is.
+    For `streaming`, and for quadratics with one matrix, zeta^2 is the same at all x.
 
     >>> import peerdescent as peer
     >>> heterogeneity_bound(peer.problems.quadratic(np.ones((2, 1, 1)), [[1.0], [5.0]]))
@@ -231,7 +234,8 @@ def smoothness_of(problem: Problem) -> float:
         text = f"nobody knows the smoothness of {problem.name}"
         raise ValueError(f"{text}: give it, as in constants(problem, smoothness=10.0)")
     curvature = model.loss.curvature(scale_of(problem))
-    # The mean of ||theta||^2 theta theta' is A'A, where the rows of A are ||theta|| theta / sqrt(m).
+    # The mean of ||theta||^2 theta theta' is A'A, where the rows of A are ||theta|| theta /
+    # sqrt(m).
     largest = 0.0
     for rows in rows_of(problem):
         A = sparse.diags_array(np.sqrt((rows * rows).sum(axis=1) / rows.shape[0])) @ rows

@@ -73,19 +73,20 @@ def measure(
 ) -> Measured:
     """Run GT-HSGD with a step size that Theorem 1 allows, and compare its gap with the bound, for all T up to `steps`.
 
-    The gap is the mean over nodes and t = 0..T of ||grad F(x_t^i)||^2, between records by the trapezoidal rule, and
-    averaged over the runs. The weight beta is Theorem 1's.
+    The gap is the mean over nodes and t = 0..T of ||grad F(x_t^i)||^2, between records by the
+    trapezoidal rule, and averaged over the runs. The weight beta is Theorem 1's.
 
     Args:
         problem: The problem.
         network: A static network without faults, with as many nodes as the problem.
         steps: The length of a run, and the largest T; at least 2.
-        alpha: The step size. By default the smaller of Corollary 1's and 99 % of the largest that Theorem 1 allows.
+        alpha: The step size. By default the smaller of Corollary 1's and 99 % of the largest that
+            Theorem 1 allows.
         initial_batch: The minibatch size b_0 at t = 0; by default Corollary 1's.
         seeds: The number of runs.
         seed: The seed of the first run; the others have the seeds that follow.
-        constants: The constants in the bound; by default those of the problem. If their variances are no bound, the
-            largest of these and of the variances at the ends of the runs is used.
+        constants: The constants in the bound; by default those of the problem. If their variances
+            are no bound, the largest of these and of the variances at the ends of the runs is used.
         precision: As for `run`.
         progress: As for `run`.
         out: A folder for the runs. Unfinished runs there are continued.

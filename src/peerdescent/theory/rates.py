@@ -62,8 +62,9 @@ def complexity(constants: Constants, nodes: int, lam: float, epsilon: float) -> 
 def gradients_for(nodes: int, steps: int) -> int:
     """The gradients that a node computes in T = `steps` iterations with Corollary 1's parameters: b_0 + 2 (T - 1).
 
-    Iteration 0 takes b_0 = ceil(T^(1/3)/n^(2/3)). Every later iteration takes two, of one sample at two points, which
-    the paper counts as one query of the oracle, so that it counts b_0 + T - 1 queries.
+    Iteration 0 takes b_0 = ceil(T^(1/3)/n^(2/3)). Every later iteration takes two, of one sample at
+    two points, which the paper counts as one query of the oracle, so that it counts b_0 + T - 1
+    queries.
 
     >>> gradients_for(20, 10_800)
     21601
@@ -105,10 +106,12 @@ def independent_below(nodes: int, lam: float, constants: Constants | None = None
     Args:
         nodes: The number of nodes n.
         lam: lambda of the network, l in the formula.
-        constants: The constants of the problem. None for the order in section 3 of the paper, without constants.
+        constants: The constants of the problem. None for the order in section 3 of the paper,
+            without constants.
 
     Returns:
-        The epsilon; with `constants`, the one at which H_opt of Corollary 1 equals H_net. Infinite if lam is 0.
+        The epsilon; with `constants`, the one at which H_opt of Corollary 1 equals H_net. Infinite
+        if lam is 0.
 
     >>> independent_below(20, 0.0), independent_below(20, 0.5)
     (inf, 0.035355339059327376)
@@ -144,11 +147,13 @@ def table1(
         nodes: The number of nodes n.
         lam: lambda of the network.
         epsilon: The accuracy.
-        exponents: The exponents b, c, d and h of 1 / (1 - lam), which four papers do not give; 2 for those left out.
+        exponents: The exponents b, c, d and h of 1 / (1 - lam), which four papers do not give; 2
+            for those left out.
 
     Returns:
-        A table with one row per method: the `order` as a formula, its value `complexity`, whether the method needs
-        mean-squared smoothness (`MSS`), and `remarks`; λ_n is the smallest eigenvalue of W.
+        A table with one row per method: the `order` as a formula, its value `complexity`, whether
+        the method needs mean-squared smoothness (`MSS`), and `remarks`; λ_n is the smallest
+        eigenvalue of W.
 
     >>> table1(20, 0.75, 1e-4).set_index("method")["complexity"].idxmin()
     'gt-hsgd'

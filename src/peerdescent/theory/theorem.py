@@ -1,8 +1,8 @@
 """Theorem 1 and Corollary 1: their conditions on GT-HSGD's parameters, and their bounds.
 
-All constants are explicit, so the bounds can be compared with measurements. Equations are those of Xin, Khan and Kar,
-ICML 2021. n is the number of nodes, and lam is lambda = ||W - 11'/n||, written l in formulas. If lam is 0, the terms of
-the network vanish.
+All constants are explicit, so the bounds can be compared with measurements. Equations are those of
+Xin, Khan and Kar, ICML 2021. n is the number of nodes, and lam is lambda = ||W - 11'/n||, written l
+in formulas. If lam is 0, the terms of the network vanish.
 """
 
 from __future__ import annotations
@@ -85,9 +85,10 @@ def bound(
 ) -> dict[str, float]:
     """Theorem 1's bound on E||grad F(x~_T)||^2, term by term; or its proof's, for another weight beta.
 
-    The theorem has beta = 48 L^2 alpha^2 / n. Its proof, up to the bound on Phi_T, holds for any larger beta below 1.
-    There the last two terms have 64 l^4 (7 beta/(1-l^2) + 1) for 96 l^2, and 64 l^4 (14 beta/(1-l^2) + 3) for 256 l^2:
-    no more than the theorem's where beta <= (1-l^2)/(14 l^2), as for the theorem's beta.
+    The theorem has beta = 48 L^2 alpha^2 / n. Its proof, up to the bound on Phi_T, holds for any
+    larger beta below 1. There the last two terms have 64 l^4 (7 beta/(1-l^2) + 1) for 96 l^2, and
+    64 l^4 (14 beta/(1-l^2) + 3) for 256 l^2: no more than the theorem's where beta <= (1-l^2)/(14
+    l^2), as for the theorem's beta.
 
     Args:
         constants: The constants of the problem.
@@ -169,8 +170,8 @@ class Parameters(NamedTuple):
 def parameters(smoothness: float, nodes: int, steps: int) -> Parameters:
     """Corollary 1: alpha = n^(2/3)/(8 L T^(1/3)), beta = 3 n^(1/3)/(4 T^(2/3)), b_0 = ceil(T^(1/3)/n^(2/3)).
 
-    b_0 is computed in integers, as the smallest b with b^3 n^2 >= T: if T^(1/3)/n^(2/3) is a whole number, a rounding
-    error in the roots could add one to it.
+    b_0 is computed in integers, as the smallest b with b^3 n^2 >= T: if T^(1/3)/n^(2/3) is a whole
+    number, a rounding error in the roots could add one to it.
 
     Args:
         smoothness: L.
@@ -195,8 +196,8 @@ def parameters(smoothness: float, nodes: int, steps: int) -> Parameters:
 def least_steps(nodes: int, lam: float) -> float:
     """Corollary 1 holds for T above this: max{1424 l^6 n^2/(1-l^2)^6, 35 l^3 n^0.5/(1-l)^1.5}, and (3/4)^1.5 n^2.
 
-    The last is not in the corollary, but follows from Theorem 1, whose step size must be below 1/(4 sqrt(3) L). It is
-    the only condition if lam is 0.
+    The last is not in the corollary, but follows from Theorem 1, whose step size must be below 1/(4
+    sqrt(3) L). It is the only condition if lam is 0.
     """
     nodes = check_sizes(nodes, lam)
     network = (
@@ -218,7 +219,8 @@ def corollary(constants: Constants, nodes: int, lam: float, steps: int) -> dict[
         steps: T.
 
     Returns:
-        Three terms by name, of which the first does not depend on the network; the bound is their sum.
+        Three terms by name, of which the first does not depend on the network; the bound is their
+        sum.
     """
     nodes, steps = check_sizes(nodes, lam), whole("steps", steps, 1)
     _warn_below(steps, nodes, lam, "a network", "this bound comes")
@@ -247,7 +249,8 @@ def gt_hsgd_parameters(
 ) -> Parameters:
     """Corollary 1's alpha, beta and b_0 for this problem, this network and a run of `steps` iterations.
 
-    If the corollary's condition on T = `steps` does not hold, a warning names the T that would be needed.
+    If the corollary's condition on T = `steps` does not hold, a warning names the T that would be
+    needed.
 
     Args:
         problem: The problem.

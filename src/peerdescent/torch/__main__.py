@@ -1,7 +1,7 @@
 """Host the store where the processes of a training meet: `python -m peerdescent.torch --port 29500`.
 
-It holds who takes part, and no data. With `on_loss="continue"` training survives the loss of every process but this
-one; so it runs by itself, where it is not disturbed.
+It holds who takes part, and no data. With `on_loss="continue"` training survives the loss of every
+process but this one; so it runs by itself, where it is not disturbed.
 """
 
 from __future__ import annotations

@@ -40,12 +40,14 @@ class Surroundings(NamedTuple):
 class Flat:
     """The trainable parameters of a model as one vector (p,).
 
-    The parameters are moved once, into one tensor, and stay there: reading them costs nothing. Parameters of less than
-    32 bits are rounded copies of a vector in float32, in which the method computes.
+    The parameters are moved once, into one tensor, and stay there: reading them costs nothing.
+    Parameters of less than 32 bits are rounded copies of a vector in float32, in which the method
+    computes.
 
     Args:
         model: The module.
-        site: The processes that train the same model together, each of which has a piece of the vector; or None.
+        site: The processes that train the same model together, each of which has a piece of the
+            vector; or None.
     """
 
     def __init__(self, model: nn.Module, site: Any = None) -> None:
@@ -104,8 +106,8 @@ class Flat:
     def views(self, flat: Tensor, apart: bool = False) -> list[Tensor]:
         """Pieces of a vector, in the shapes of the parameters and in their order of memory.
 
-        With `apart` each has a storage of its own, of its own size, in the same memory: libraries that store models
-        take tensors of one storage for copies of each other, and leave them out.
+        With `apart` each has a storage of its own, of its own size, in the same memory: libraries
+        that store models take tensors of one storage for copies of each other, and leave them out.
         """
         pieces: Sequence[Tensor] = flat[: sum(self.sizes)].split(self.sizes)
         if apart:
@@ -265,8 +267,8 @@ class Flat:
     def evaluate(self, x: Vector, closure: Callable[[], Any], adds: bool) -> tuple[Any, Vector]:
         """The closure's value at x, and its gradient (p,), zero for parameters that the loss does not depend on.
 
-        If it `adds`, a closure that calls `backward` itself may leave gradients of earlier batches where they are, and
-        add to them.
+        If it `adds`, a closure that calls `backward` itself may leave gradients of earlier batches
+        where they are, and add to them.
         """
         self.write(x)
         if not adds:

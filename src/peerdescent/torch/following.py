@@ -1,8 +1,9 @@
 """Processes that came later follow the numbers of the one that has been there the longest: lr, weight decay and others.
 
-Their own schedulers began when they came, so what these set is not what the others have. In every step the process that
-leads sends its numbers to all that came later, which take them. If no process is left that was there from the
-beginning, the first of those that came leads, and says whether its own schedulers can be relied on.
+Their own schedulers began when they came, so what these set is not what the others have. In every
+step the process that leads sends its numbers to all that came later, which take them. If no process
+is left that was there from the beginning, the first of those that came leads, and says whether its
+own schedulers can be relied on.
 """
 
 from __future__ import annotations

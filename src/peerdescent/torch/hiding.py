@@ -40,10 +40,10 @@ HIDDEN = (
 def alone() -> tuple[int, int]:
     """Join the processes that `torchrun` has started, and hide them from other libraries; returns (rank, processes).
 
-    Accelerate, the Trainer of Transformers and Lightning take several processes for copies of one: they average
-    gradients over all of them and divide the data. After this call each process is alone for them, and communicates by
-    its optimizer only. Call it first, before such a library is imported. If the program has called
-    `torch.distributed.init_process_group`, that group is taken.
+    Accelerate, the Trainer of Transformers and Lightning take several processes for copies of one:
+    they average gradients over all of them and divide the data. After this call each process is
+    alone for them, and communicates by its optimizer only. Call it first, before such a library is
+    imported. If the program has called `torch.distributed.init_process_group`, that group is taken.
 
     >>> import os
     >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # `torchrun` starts several

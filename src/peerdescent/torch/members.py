@@ -1,12 +1,13 @@
 """Who trains: the processes that are left, as they agree on at a store whenever one is lost or one comes back.
 
-Each process shows that it lives by counting up a number at the store. When a process is lost to another, that one
-closes its connections, so that soon all notice, and each comes to a meeting at the store. It ends when all have arrived
-that live, and the first to see that writes who they are. Whoever is not on that list has to ask to join again. So there
-is one list, written once, whatever each process believes about the others.
+Each process shows that it lives by counting up a number at the store. When a process is lost to
+another, that one closes its connections, so that soon all notice, and each comes to a meeting at
+the store. It ends when all have arrived that live, and the first to see that writes who they are.
+Whoever is not on that list has to ask to join again. So there is one list, written once, whatever
+each process believes about the others.
 
-A process is known by a token of its own. Of two processes of one rank, the one that came last holds the rank, and the
-other one ends.
+A process is known by a token of its own. Of two processes of one rank, the one that came last holds
+the rank, and the other one ends.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Members:
         rank: The number of this process among all that may take part.
         world: The number of all.
         patience: Seconds without a sign of life after which a process counts as lost.
-        facts: What must be the same in every process; who differs in them cannot join those that have begun.
+        facts: What must be the same in every process; who differs in them cannot join those that
+            have begun.
     """
 
     def __init__(

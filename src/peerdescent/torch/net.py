@@ -23,8 +23,9 @@ from peerdescent.torch.flat import Flat, Surroundings
 class Net(Eager):
     """The verbs in iteration t, for one node and one batch: that of a closure, or of gradients that are there already.
 
-    A step returns the loss of the evaluation at x_t, and keeps its changes to random states and buffers. If there is no
-    evaluation at x_t, the first one counts. Changes by other evaluations are undone.
+    A step returns the loss of the evaluation at x_t, and keeps its changes to random states and
+    buffers. If there is no evaluation at x_t, the first one counts. Changes by other evaluations
+    are undone.
     """
 
     def __init__(self, model: Flat, links: Links, turn: Any, t: int) -> None:
@@ -161,7 +162,8 @@ class Net(Eager):
     def again(self) -> None:
         """Make ready for another try at the same step, in which what has begun is used.
 
-        A try that has sent nothing else is as good as none: this process may make the next one alone.
+        A try that has sent nothing else is as good as none: this process may make the next one
+        alone.
         """
         self.tries, self.sent = self.tries + self.sent, False
         self.calls, self.sampled, self.before, self.after, self.gradients = (

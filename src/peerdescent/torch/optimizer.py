@@ -1,8 +1,9 @@
 """An optimizer for PyTorch models. It runs any method, with one process per node and without shared data.
 
-A vector is one flat tensor of all trainable parameters, and `mix` exchanges vectors with neighbours. The sample of a
-step is the batch of the gradients that the parameters have, or a closure, which the estimator may evaluate at several
-points, each time from the same random state and buffers.
+A vector is one flat tensor of all trainable parameters, and `mix` exchanges vectors with
+neighbours. The sample of a step is the batch of the gradients that the parameters have, or a
+closure, which the estimator may evaluate at several points, each time from the same random state
+and buffers.
 """
 
 from __future__ import annotations
@@ -41,31 +42,37 @@ Batch = TypeVar("Batch")
 class DecentralizedOptimizer(torch.optim.Optimizer):
     """Train a model in several processes, one per node, which have their own data and communicate with neighbours.
 
-    All processes start from the parameters and buffers of rank 0, unless each is to keep its own. A step is one
-    iteration of the method. After `loss.backward()`, `step()` takes the gradients that the parameters have. Methods
-    that need the gradient of a batch at two points, such as gt-hsgd, take `step(closure)`, which returns the loss of
-    the batch. The parameter groups have the method's step size as `lr` and its other numbers by name, so schedules
-    work. The batch is the program's: batch sizes in the method are ignored.
+    All processes start from the parameters and buffers of rank 0, unless each is to keep its own. A
+    step is one iteration of the method. After `loss.backward()`, `step()` takes the gradients that
+    the parameters have. Methods that need the gradient of a batch at two points, such as gt-hsgd,
+    take `step(closure)`, which returns the loss of the batch. The parameter groups have the
+    method's step size as `lr` and its other numbers by name, so schedules work. The batch is the
+    program's: batch sizes in the method are ignored.
 
-    All processes must make the same number of steps, and with several optimizers in the same order; it is an error if
-    they do not. Each saves and loads its own `state_dict`, along with the model's.
+    All processes must make the same number of steps, and with several optimizers in the same order;
+    it is an error if they do not. Each saves and loads its own `state_dict`, along with the
+    model's.
 
     Args:
-        model: A module whose trainable parameters have one type and are on one device. With several processes a site,
-            each with its own share of the site's batch, the module in `DistributedDataParallel` over the site.
+        model: A module whose trainable parameters have one type and are on one device. With several
+            processes a site, each with its own share of the site's batch, the module in
+            `DistributedDataParallel` over the site.
         method: A composed method without exact gradients.
         network: A network with as many nodes as there are processes, or sites.
-        start: "rank 0", or "keep": every process starts from the parameters and buffers that its model has.
-        params: Parameter groups as PyTorch's optimizers take them, each with `params` and, if they differ, `lr` and
-            `weight_decay`; together all trainable parameters.
+        start: "rank 0", or "keep": every process starts from the parameters and buffers that its
+            model has.
+        params: Parameter groups as PyTorch's optimizers take them, each with `params` and, if they
+            differ, `lr` and `weight_decay`; together all trainable parameters.
         weight_decay: Decoupled weight decay: estimates include so many times the parameters.
-        message: The type in which vectors cross, such as torch.bfloat16; by default their own. The mean over all
-            processes is kept.
-        process_group: The processes that communicate, one per node; by default all. With several processes a site,
-            those that have the same number in their sites.
-        on_loss: "stop": if a process is lost, all end with an error. "continue": those that are left go on, and a
-            process that comes back takes its neighbours' average, and lr and all other numbers of the others.
-        patience: Seconds without a sign of life after which a process counts as lost, with "continue".
+        message: The type in which vectors cross, such as torch.bfloat16; by default their own. The
+            mean over all processes is kept.
+        process_group: The processes that communicate, one per node; by default all. With several
+            processes a site, those that have the same number in their sites.
+        on_loss: "stop": if a process is lost, all end with an error. "continue": those that are
+            left go on, and a process that comes back takes its neighbours' average, and lr and all
+            other numbers of the others.
+        patience: Seconds without a sign of life after which a process counts as lost, with
+            "continue".
 
     >>> import torch.distributed as dist
     >>> import peerdescent as peer
@@ -123,7 +130,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self.one_point = does.takes_one_point
         self.ahead = {later: does.rounds_ahead(int(later)) for later in (False, True)}
         """The rounds that begin before gradients are known, in iteration 0 and later."""
-        # The structure of the method's state, and the leaves to store: those that equal neither x nor an earlier leaf.
+        # The structure of the method's state, and the leaves to store: those that equal neither x
+        # nor an earlier leaf.
         self.distinct = sorted(set(does.aliases) - {0})
         self.kept: dict[int, Any] = {}
         self.prepared: Net | None = None
@@ -232,9 +240,10 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Perform one iteration of the method; returns the loss before the step if there is a closure.
 
-        Without a closure it takes the gradients that the parameters have. A closure returns the loss of its batch, and
-        may call `backward` itself; it may also be evaluated at the previous parameters, from the same random state and
-        buffers. A step that fails restores parameters, buffers and random state.
+        Without a closure it takes the gradients that the parameters have. A closure returns the
+        loss of its batch, and may call `backward` itself; it may also be evaluated at the previous
+        parameters, from the same random state and buffers. A step that fails restores parameters,
+        buffers and random state.
         """
         self.flat.check()
         if closure is None:
@@ -403,7 +412,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """What this process remembers, as copies: the memory of vectors is used again in later steps.
 
-        That of a process that came later says so: its parameter groups have what its own schedulers have set last.
+        That of a process that came later says so: its parameter groups have what its own schedulers
+        have set last.
         """
         found = super().state_dict()
         came = {"came": self.came} if self.came else {}
@@ -436,7 +446,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             "a state cannot be loaded between a forward pass and its step: make the step first",
         )
         super().load_state_dict(state_dict)
-        # PyTorch gives states the type and the device of their parameter; vectors may be of another.
+        # PyTorch gives states the type and the device of their parameter; vectors may be of
+        # another.
         held = {
             key: value.to(self.flat.device, copy=True) if isinstance(value, Tensor) else value
             for key, value in held.items()
@@ -459,8 +470,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def together(self, loader: Iterable[Batch], end: str = "shortest") -> Iterator[Batch]:
         """The batches of a loader, as many in every process, whose loaders may differ in length.
 
-        All processes must iterate together. With "shortest" they stop when the first loader has ended; with "longest",
-        loaders begin anew until the last one has ended once.
+        All processes must iterate together. With "shortest" they stop when the first loader has
+        ended; with "longest", loaders begin anew until the last one has ended once.
 
         >>> import torch.distributed as dist
         >>> import peerdescent as peer
@@ -497,7 +508,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def average_parameters(self) -> dict[str, Any]:
         """The consensus model, a mean over all processes, as a `state_dict` for the model. All processes must call it.
 
-        Trained parameters and floating-point buffers are averaged; other entries are those of this process.
+        Trained parameters and floating-point buffers are averaged; other entries are those of this
+        process.
         """
         self.flat.check()
         return consensus(self.flat, lambda values: self._with_all(partial(self._mean, values)))

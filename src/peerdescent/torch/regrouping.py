@@ -1,7 +1,8 @@
 """The other processes of a training, and how it goes on when some are lost or come.
 
-`members` agrees on who is left, at a store. Here the rest happens: connections between them, a network of those that
-are left, and that all start alike, with those that came at the average of their neighbours.
+`members` agrees on who is left, at a store. Here the rest happens: connections between them, a
+network of those that are left, and that all start alike, with those that came at the average of
+their neighbours.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Peers:
         method: What the network has to serve, also without the nodes that were lost.
         message: The type in which vectors cross; None is their own.
         process_group: The processes, if they are not all.
-        patience: Seconds without a sign of life after which a process counts as lost, and the others go on; None: all
-            stop when one is lost.
+        patience: Seconds without a sign of life after which a process counts as lost, and the
+            others go on; None: all stop when one is lost.
         flat: The parameters.
         facts: All that must be the same in every process.
     """
@@ -199,7 +200,8 @@ class Peers:
     def call(self, act: Callable[[], Any], otherwise: Callable[[], Any] | None, steps: int) -> Any:
         """What a call to all other processes returns.
 
-        A process that is behind the others gets `otherwise`, since they have made that call already.
+        A process that is behind the others gets `otherwise`, since they have made that call
+        already.
         """
         behind = self.is_behind(steps)
         found = act() if not behind else None if otherwise is None else otherwise()

@@ -1,17 +1,17 @@
 """Sweeps on a GPU: one thread block per configuration, one kernel for all steps between two records.
 
-When XLA runs a step it launches a dozen kernels, and the work of a small configuration takes less time than a launch.
-Here a thread block runs all iterations of its configuration. Sizes, periods and seeds are data, so all configurations
-of a method share one program, and none waits for another. The method's own code is traced into the kernel. Vectors are
-tiles (nodes, columns).
+When XLA runs a step it launches a dozen kernels, and the work of a small configuration takes less
+time than a launch. Here a thread block runs all iterations of its configuration. Sizes, periods and
+seeds are data, so all configurations of a method share one program, and none waits for another. The
+method's own code is traced into the kernel. Vectors are tiles (nodes, columns).
 
-An iteration has two phases: first the gradients, then the rest of the method. The method's outline says at which
-vectors of its state it takes gradients, and on which samples. If vectors are one tile each, the state stays in
-registers from step to step. Wider vectors are in memory and processed one block of columns at a time, which is correct
-since the rest of a method treats all columns alike.
+An iteration has two phases: first the gradients, then the rest of the method. The method's outline
+says at which vectors of its state it takes gradients, and on which samples. If vectors are one tile
+each, the state stays in registers from step to step. Wider vectors are in memory and processed one
+block of columns at a time, which is correct since the rest of a method treats all columns alike.
 
-The kernel is for linear models of moderate size over a static network; `supports` checks that. `fleet.Fleet` runs
-everything else, and is the reference that the kernel is tested against.
+The kernel is for linear models of moderate size over a static network; `supports` checks that.
+`fleet.Fleet` runs everything else, and is the reference that the kernel is tested against.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def supports(method: Method, problem: Problem, network: Network, dtype: Any) -> 
     dense = known and not isinstance(problem.data.rows, Nonzeros)
     if not (fits and dense and dtype == np.float32 and method.parts) or method.schedules:
         return False
-    # Sizes are data in the kernel, so it cannot run a method that uses them for anything but samples.
+    # Sizes are data in the kernel, so it cannot run a method that uses them for anything but
+    # samples.
     open_sizes = {name: INTEGER for name, value in method.sizes.items() if value is not None}
     try:
         does = outline(method.replace(**open_sizes))
@@ -248,7 +249,8 @@ class Kernel(Fleet):
 
     def pieces(self, workers: int = 1) -> list[np.ndarray]:
         """Pieces as large as memory allows, the longest runs first; for the kernel or for the faster plain program."""
-        # Thousands of members have few patterns, so the kernel's patterns are computed once for each of those.
+        # Thousands of members have few patterns, so the kernel's patterns are computed once for
+        # each of those.
         by_pattern: dict[Method, list[int]] = {}
         for k, member in enumerate(self.members):
             by_pattern.setdefault(member.method.pattern, []).append(k)

@@ -1,10 +1,12 @@
 """How long many configurations take on a GPU, by the plain program and by the kernel: the basis of routing.
 
-Measured on one NVIDIA H200 with gt-hsgd, 20 nodes, float32 and 1,024 configurations (benchmarks/results/gpu_step.md).
-Another GPU shifts all of these together, so the comparison still applies.
+Measured on one NVIDIA H200 with gt-hsgd, 20 nodes, float32 and 1,024 configurations
+(benchmarks/results/gpu_step.md). Another GPU shifts all of these together, so the comparison still
+applies.
 
-Methods with restarts were measured with d-get and d-spider-sfo (benchmarks/results/gpu_restarts.md). A restart costs
-both programs about the same, so it is the steps between restarts that decide.
+Methods with restarts were measured with d-get and d-spider-sfo
+(benchmarks/results/gpu_restarts.md). A restart costs both programs about the same, so it is the
+steps between restarts that decide.
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ def plain_is_faster(
 ) -> bool:
     """Whether the plain program runs configurations of one combination of sizes faster, compilation included.
 
-    In the kernel each configuration takes its own time, while in the plain program all of them run as long as the
-    longest.
+    In the kernel each configuration takes its own time, while in the plain program all of them run
+    as long as the longest.
 
     Args:
         columns: The dimension.
