@@ -24,7 +24,7 @@ class Fault:
     """What a fault may do. All methods have defaults that do nothing."""
 
     balanced: ClassVar[bool] = False
-    """Whether it takes links away in both directions: W must then be symmetric, so that it stays doubly stochastic."""
+    """True if links fail in both directions: only a symmetric W then stays doubly stochastic."""
     lasting: ClassVar[bool] = False
     """Whether links remember: `begin` and `later` give that memory."""
 
@@ -46,7 +46,7 @@ class Fault:
         return memory
 
     def cut(self, draw: Draw, memory: Any, links: int) -> Any:
-        """Which links are down in a round, (E,), known to both ends: nothing is sent. None for none."""
+        """The links that are down in a round, (E,), known to both ends; None for none."""
         return None
 
     def lost(self, draw: Draw, links: int) -> Any:
@@ -58,7 +58,7 @@ class Fault:
         return x
 
     def size(self, entries: int, item: int) -> float | None:
-        """The bytes of a message of so many entries of `item` bytes; None if it does not change them."""
+        """The bytes of a message of `entries` numbers of `item` bytes; None if unchanged."""
         return None
 
     @property
@@ -68,7 +68,7 @@ class Fault:
 
     @property
     def moments(self) -> tuple[float, float] | None:
-        """The probability that a link is up, and that two links of one node are both up; None if it is more complex."""
+        """The probabilities that a link, and that two links of a node, are up; None if unknown."""
         return 1.0, 1.0
 
     @property
@@ -104,7 +104,9 @@ def _check_probability(fault: Fault, name: str) -> None:
 
 @dataclass(frozen=True)
 class drop(Fault):
-    """A link fails for a round, in both directions, and both ends keep its weight: W_t stays doubly stochastic.
+    """A link fails for a round, in both directions; both ends keep its weight.
+
+    So W_t stays doubly stochastic.
 
     With `one_way`, single messages are lost: the receiver keeps the weight, the sender does not
     know. Then the columns of W_t do not sum to 1, the mean over nodes is not preserved, and
@@ -148,7 +150,7 @@ class drop(Fault):
 
 @dataclass(frozen=True)
 class burst(Fault):
-    """Links with a memory (Gilbert 1960; Elliott 1963), for whole iterations and in both directions.
+    """Links with a memory, for whole iterations and both directions (Gilbert 1960; Elliott 1963).
 
     A link that is up goes down with probability `enter`, and one that is down comes up with
     probability `leave`. They start from the stationary distribution, in which a link is down with
@@ -202,7 +204,7 @@ class burst(Fault):
 
 @dataclass(frozen=True)
 class inactive(Fault):
-    """A node sleeps for a whole iteration: it computes and sends nothing, and its whole state stays as it is.
+    """A node sleeps for an iteration: it computes and sends nothing, and its state stays.
 
     Its neighbours keep the weights of their links to it. In iteration 0, where states begin, all
     nodes are awake.
@@ -236,7 +238,7 @@ class inactive(Fault):
 
 @dataclass(frozen=True)
 class noise(Fault):
-    """Gaussian noise on every message that a node receives from another, on each entry, of this standard deviation.
+    """Gaussian noise of this standard deviation on each entry of every message from another node.
 
     A round adds up a node's messages, so one Gaussian vector of the summed variance is drawn for
     each node.
@@ -265,7 +267,7 @@ class noise(Fault):
 
 @dataclass(frozen=True)
 class quantize(Fault):
-    """Messages are rounded at random, without bias, to 2^(bits - 1) levels from 0 to their norm, and a sign.
+    """Messages rounded at random, without bias, to 2^(bits - 1) levels of their norm and a sign.
 
     Nothing makes up for the error, which is why compressed methods feed it back.
     """
@@ -292,7 +294,7 @@ class quantize(Fault):
 
 @dataclass(frozen=True)
 class top_k(Fault):
-    """Of every message only this fraction of the entries arrives, those of largest magnitude; the others are zeros.
+    """Only this fraction of the entries of a message arrives, the largest; the others are zeros.
 
     Nothing makes up for the error, which is why compressed methods feed it back.
     """

@@ -15,7 +15,7 @@ STUB = 0.18
 
 
 def places(name: str, n: int) -> np.ndarray:
-    """The positions of nodes (n, 2): row by row for a grid or torus, else clockwise from the top of a circle.
+    """The positions of nodes (n, 2): in rows for a grid or torus, else clockwise on a circle.
 
     >>> places("ring", 4).round(2).tolist(), places("grid", 4).tolist()
     ([[0.0, 1.0], [1.0, 0.0], [0.0, -1.0], [-1.0, -0.0]], [[0.0, 0.0], [0.5, 0.0], [0.0, -0.5], [0.5, -0.5]])

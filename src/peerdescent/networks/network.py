@@ -233,7 +233,7 @@ class Network:
 
     @property
     def _code(self) -> str:
-        """A checksum of a user's own faults and random graph, with the values that they read now; else empty."""
+        """A checksum of a user's own faults and random graph and what they read; else empty."""
         own = [one for one in (self.graph, *self.faults) if not is_library(type(one))]
         return fingerprint(*own) if own else ""
 
@@ -249,7 +249,7 @@ class Network:
 
     @property
     def is_known(self) -> bool:
-        """Whether a round is a product with a doubly stochastic W known beforehand: no faults, nothing drawn."""
+        """True if a round is a product with a known W: no faults, nothing drawn."""
         return not self.faults and self.graph is None and self.pushed is None
 
     @property
@@ -258,7 +258,7 @@ class Network:
         return self.is_known and self.rounds == 1
 
     def message_bytes(self, entries: int, item: int) -> float:
-        """The bytes of a message of so many entries of `item` bytes, which a fault may have compressed."""
+        """The bytes of a message of `entries` numbers of `item` bytes, compressed by faults."""
         sizes = [size for fault in self.faults if (size := fault.size(entries, item)) is not None]
         return sizes[0] if sizes else entries * item
 
@@ -284,7 +284,7 @@ class Network:
         return dense if self.period > 1 else dense[0]
 
     def among(self, nodes: Sequence[int]) -> Network:
-        """The network of some of its nodes, in this order, over the links between them, with Metropolis weights.
+        """The network of some nodes, in this order, over their links, with Metropolis weights.
 
         >>> from peerdescent import topology
         >>> Network(topology.ring(5)).among([4, 0, 1]).W.round(3).tolist()
@@ -322,7 +322,7 @@ class Network:
 
     @property
     def lam(self) -> float:
-        """The paper's lambda, ||W - 11'/n||_2 in [0, 1): one mixing multiplies disagreement by at most this.
+        """lambda = ||W - 11'/n||_2 in [0, 1): one mixing multiplies disagreement by at most this.
 
         For a sequence, the rate per step: ||W_{period-1} ... W_0 - 11'/n||_2 to the power 1 /
         period. With faults or random graphs, the root of the largest eigenvalue of E[W_t' W_t] on
@@ -334,7 +334,7 @@ class Network:
 
     @property
     def lam_interval(self) -> tuple[float, float] | None:
-        """An interval of 95 % for `lam`, where that is estimated from draws; None where it is exact."""
+        """A 95 % interval for `lam` where it is estimated from draws; None where it is exact."""
         return self._contraction[1]
 
     @property
@@ -393,7 +393,7 @@ class Network:
 
     @property
     def degree(self) -> NDArray[Any]:
-        """The out-degree: how many other nodes each node sends to, (n,), or (period, n) for a sequence.
+        """The out-degrees: how many others each node sends to, (n,); (period, n) for a sequence.
 
         Of a random graph, its mean; without faults.
         """
@@ -417,7 +417,7 @@ class Network:
 
     @cached_property
     def smallest_eigenvalue(self) -> float:
-        """The smallest eigenvalue of W, or the smallest over the period for a sequence. Symmetric weights only."""
+        """The smallest eigenvalue of symmetric weights, over the period for a sequence."""
         require(
             self.is_symmetric,
             f"smallest_eigenvalue needs symmetric weights, and those of {self.name} are not: use an undirected graph",

@@ -79,7 +79,7 @@ class RandomMatching(RandomGraph):
 
 @dataclass(frozen=True)
 class RandomRegular(RandomGraph):
-    """Every node has `degree` neighbours: those a few random distances away, on a circle in a random order."""
+    """Every node has `degree` neighbours, on a circle in a random order at random distances."""
 
     degree: int = 4
     name: ClassVar[str] = "random-regular"
@@ -123,7 +123,7 @@ class RandomPairs(RandomGraph):
 
 
 def _places(draw: Draw, n: int) -> Any:
-    """The place of each node in a random order. Compiled, looking for the nodes is faster than another sort."""
+    """The place of each node in a random order. Searching is faster than a second sort."""
     xp = draw.xp
     nodes, order = xp.arange(n), xp.argsort(draw.words(n), stable=True)
     return xp.argmax(order == nodes[:, None], axis=1)

@@ -1,4 +1,4 @@
-"""What happens in a round: which links carry a message, with which weights. The one place that applies faults.
+"""Rounds: the links that carry a message, and their weights. Faults are applied here alone.
 
 Links are the pairs of nodes that may exchange messages, i < j, in a fixed order; a link has two
 directions, 0 from i to j and 1 back. Engines ask for the weights of what arrives, and compute sums
@@ -82,7 +82,7 @@ class Rounds:
 
 
 class Decided(NamedTuple):
-    """What was drawn for a round: the links that carry messages (E,), those lost (E, 2), a random graph's weights (E,).
+    """The draws of a round: links with messages (E,), losses (E, 2), random weights (E,).
 
     None stands for all, none, and no random graph.
     """
@@ -126,7 +126,7 @@ class Iteration(NamedTuple):
     def weights(
         self, number: int, push: bool = False, decided: Decided | None = None
     ) -> tuple[Any, Any]:
-        """The weights (E, 2) of the messages that are sent in a round, and of those that arrive; zero for no message.
+        """The weights (E, 2) of the messages sent in a round and of those that arrive; 0 for none.
 
         What is not sent, both ends keep; what is lost, the receiver keeps.
         """
@@ -142,7 +142,7 @@ class Iteration(NamedTuple):
         return sent, sent if lost is None else xp.where(lost, 0, sent)
 
     def arrives(self, number: int) -> Any:
-        """Which messages arrive in a round, (E, 2): those of a weight above 0, found without the weights."""
+        """The messages that arrive in a round, (E, 2): those of weight above 0."""
         if self.rounds.graph is None:
             return self.weights(number)[1] > 0
         joined, up = (
@@ -154,7 +154,7 @@ class Iteration(NamedTuple):
         return both if lost is None else both & ~lost
 
     def message(self, number: int, x: Any, nodes: Any) -> Any:
-        """What arrives of the vectors x (k, ..., p) that some nodes (k,) send; x itself if nothing distorts them."""
+        """The vectors x (k, ..., p) of nodes (k,) as they arrive; x if nothing distorts them."""
         for k, fault in enumerate(self.rounds.faults):
             x = fault.sent(self._drawn(k, number), x, nodes)
         return x
@@ -168,7 +168,7 @@ class Iteration(NamedTuple):
         return any(kinds)
 
     def noise(self, number: int, weights: Any, x: Any, nodes: Any) -> Any:
-        """The sum of the noise on the messages of some nodes (k,), whose weights are the rows of (k, d); 0 without."""
+        """The summed noise on the messages to nodes (k,) with weights (k, d); 0 without noise."""
         xp, total = self.xp, 0
         for k, fault in enumerate(self.rounds.faults):
             if fault.spread > 0:
@@ -192,7 +192,7 @@ class Iteration(NamedTuple):
 
 
 def slots(ends: np.ndarray, nodes: int, dense: bool) -> tuple[np.ndarray, np.ndarray]:
-    """For each node the nodes that it may hear from, and where the weights of their messages are, both (n, d).
+    """For each node its possible senders, and the places of their weights, both (n, d).
 
     The place of a weight is its number in the flattened (E, 2), and 2 E for no link. `dense` has
     all n nodes, in order.
@@ -228,7 +228,7 @@ def by_link(matrices: Any, ends: np.ndarray) -> np.ndarray:
 
 
 def matrix(rounds: Rounds, weights: Any, push: bool = False) -> np.ndarray:
-    """The whole matrix (n, n) of a round, from the weights (E, 2) of what arrives; what is missing, nodes keep."""
+    """The matrix (n, n) of a round from the weights (E, 2) that arrive; nodes keep the rest."""
     W = np.zeros((rounds.nodes, rounds.nodes))
     first, second = np.asarray(rounds.ends).T
     W[second, first], W[first, second] = weights[:, 0], weights[:, 1]

@@ -35,7 +35,7 @@ def several(W: sparse.csr_array, rounds: int, momentum: float) -> sparse.csr_arr
 
 
 def expected_square(W: sparse.csr_array, up: float, both: float) -> float:
-    """The largest eigenvalue of E[W_t' W_t] on the vectors of mean zero, if links of a symmetric W fail.
+    """The largest eigenvalue of E[W_t' W_t] on vectors of mean zero, for failing links.
 
     A link is up with probability `up`, and two links of one node are both up with probability
     `both`. With L_e the Laplacian of a link e, W_t = I - sum_e b_e w_e L_e. The product of two
@@ -62,7 +62,7 @@ def expected_square(W: sparse.csr_array, up: float, both: float) -> float:
 def estimated(
     links: Rounds, period: int, rounds: int, momentum: float
 ) -> tuple[float, tuple[float, float]]:
-    """The root of the largest eigenvalue of the mean of P' (I - J) P over draws, and an interval of 95 %.
+    """The root of the largest eigenvalue of the mean of P' (I - J) P, with a 95 % interval.
 
     P is the product of all rounds of a period, and the root is taken for one step.
     """
@@ -136,7 +136,7 @@ def smallest_eigenvalue(W: sparse.csr_array) -> float:
 
 
 def _check_factors(W: sparse.csr_array) -> None:
-    """Refuse a symmetric pattern whose factors may not fit into memory, by its bandwidth in a good order."""
+    """Refuse a symmetric pattern whose factors may not fit into memory."""
     place = np.argsort(csgraph.reverse_cuthill_mckee(sparse.csr_array(W), symmetric_mode=True))
     row, column = W.nonzero()
     size = 16 * W.shape[0] * int(abs(place[row] - place[column]).max())
@@ -148,7 +148,7 @@ def _check_factors(W: sparse.csr_array) -> None:
 
 
 def _largest_eigenvalue(apply: Callable[[Floats], Floats], n: int) -> float:
-    """The largest eigenvalue of a positive semidefinite operator, with at most a few thousand applications of it."""
+    """The largest eigenvalue of a positive semidefinite operator, by a few thousand products."""
     start = apply(_start(n))
     if np.linalg.norm(start) < 1e-20:  # Lanczos cannot start from the zero operator
         return 0.0

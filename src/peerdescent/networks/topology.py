@@ -63,7 +63,7 @@ def directed_exponential(n: int) -> nx.DiGraph:
 
 
 def one_peer_exponential(n: int) -> list[nx.DiGraph]:
-    """One-peer exponential graphs: at step k of the period every node i sends to i + 2^k (mod n) alone.
+    """One-peer exponential graphs: in round k of the period node i sends to i + 2^k (mod n) alone.
 
     A time-varying topology of period ceil(log2 n). If n is a power of two, one period with weights
     1/2 averages exactly, with one message per node and step.
@@ -86,7 +86,7 @@ def complete(n: int) -> nx.Graph:
 
 
 def grid(n: int) -> nx.Graph:
-    """Two-dimensional grid of rows * columns = n nodes, as square as the divisors of n allow (a path if n is prime).
+    """Grid of rows * columns = n nodes, as square as the divisors of n allow; a path for a prime.
 
     >>> sorted(grid(12)[5])  # 3 rows of 4
     [1, 4, 6, 9]
@@ -115,7 +115,7 @@ def star(n: int) -> nx.Graph:
 def erdos_renyi(
     n: int, probability: float | None = None, seed: int | None = None
 ) -> nx.Graph | RandomGraph:
-    """Erdős-Rényi random graph: each pair is joined with `probability`; drawn anew in every round, or fixed by a seed.
+    """Erdős-Rényi graph: pairs are joined with `probability`, anew each round or fixed by a seed.
 
     Args:
         n: The number of nodes.
@@ -160,7 +160,7 @@ def erdos_renyi(
 def watts_strogatz(
     n: int, neighbours: int | None = None, probability: float = 0.1, seed: int = 0
 ) -> nx.Graph:
-    """Small world: a ring in which every node knows its `neighbours` nearest, some edges of which are led elsewhere.
+    """Small world: a ring with edges to the `neighbours` nearest, some of them rewired.
 
     Args:
         n: The number of nodes.
@@ -195,7 +195,7 @@ def watts_strogatz(
 
 
 def random_matching(n: int) -> RandomGraph:
-    """Random matching: in every round each node exchanges with one other, drawn anew; if n is odd, one is left alone.
+    """Random matching: each round pairs the nodes anew; if n is odd, one is left alone.
 
     >>> random_matching(8)
     RandomMatching(n=8, rule='metropolis')
@@ -204,7 +204,7 @@ def random_matching(n: int) -> RandomGraph:
 
 
 def random_regular(n: int, degree: int | None = None) -> RandomGraph:
-    """Random regular graph: in every round each node has `degree` neighbours, drawn anew; by default 4, if there are.
+    """Random regular graph: each round draws `degree` neighbours for every node, by default 4.
 
     Nodes are put on a circle in random order, and joined with those at degree / 2 random distances,
     either way; an odd degree, for which n must be even, has the opposite node too.
@@ -259,7 +259,7 @@ def build(name: str, nodes: int, **options: Any) -> nx.Graph | list[nx.DiGraph] 
 
 
 def _count(n: Any, links: float | None) -> int:
-    """A valid number of nodes. `links` is the number of links for each node, or None for all pairs."""
+    """A valid number of nodes. `links` is the links of each node, or None for all pairs."""
     whole = isinstance(n, Integral) and not isinstance(n, bool)
     require(whole and n >= 1, f"{n!r} is no number of nodes: give an integer of at least 1")
     count = int(n)

@@ -1,4 +1,4 @@
-"""Weight matrices: those of a graph by a rule, those that a user gives, and what a network asks of them."""
+"""Weight matrices: by a rule for a graph, or given; and their checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the paper assumes of a problem and a network, as numbers: L, the variance, the gap at the start, lambda."""
+"""The paper's constants of a problem and a network: L, variance, gap at the start, lambda."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from peerdescent.problems.variance import variances as variances_at
 from peerdescent.runs.checks import starting_point
 
 LARGE = 2000
-"""From this size on, the largest eigenvalue of a matrix is found by iteration, without the others."""
+"""From this size on, the largest eigenvalue of a matrix is found by iteration."""
 
 
 class Constants(NamedTuple):
@@ -45,7 +45,7 @@ class Constants(NamedTuple):
     uncertainties: tuple[float, ...] = ()
     """The same for `variances`."""
     bounded: bool = True
-    """Whether the variances hold at all x. Otherwise they are those at x_0 and other points, and no bound."""
+    """True if the variances hold at all x; else they are those at some points, and no bound."""
 
     @property
     def basis(self) -> str:
@@ -187,7 +187,7 @@ def visiting(
 
 
 def heterogeneity(problem: Problem, x: Any = None) -> float:
-    """zeta^2, the mean over nodes of ||grad f_i(x) - grad F(x)||^2, at a point x (p,), by default x_0.
+    """zeta^2, the mean over nodes of ||grad f_i(x) - grad F(x)||^2 at x (p,), by default x_0.
 
     >>> import peerdescent as peer
     >>> digits = peer.datasets.load("digits")
@@ -200,7 +200,7 @@ def heterogeneity(problem: Problem, x: Any = None) -> float:
 
 
 def heterogeneity_bound(problem: Problem) -> float:
-    """A bound on zeta^2 for all x, which DSGD's rate in Table 1 assumes; infinite where none is known.
+    """A bound on zeta^2 for all x, as DSGD's rate in Table 1 assumes; infinite if none is known.
 
     It is known for linear models whose loss has bounded slopes, as the variance of `constants` is.
     For `streaming`, and for quadratics with one matrix, zeta^2 is the same at all x.
@@ -253,7 +253,7 @@ def smoothness_of(problem: Problem) -> float:
 
 
 def check_network(network: Network) -> None:
-    """Refuse a network outside Assumption 3: W is known, doubly stochastic, and the same at every step."""
+    """Refuse a network outside Assumption 3: W is known, doubly stochastic and constant."""
     reason = "has push-pull weights" if network.pushed is not None else "changes with t"
     if network.faults:
         reason = f"has {' and '.join(map(str, network.faults))}"

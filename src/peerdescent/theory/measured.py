@@ -23,7 +23,7 @@ POINTS = 60
 
 
 def marks(steps: int, points: int = POINTS) -> list[int]:
-    """The steps to record for a mean gap: evenly spaced, and dense at the start, where the gap falls fast."""
+    """The steps to record for a mean gap: evenly spaced, and dense at the start."""
     return sorted({*recording_steps(points, steps), *recording_steps(Grid(points, "log"), steps)})
 
 
@@ -35,8 +35,10 @@ class Measured(NamedTuple):
     nodes: int
     lam: float
     curve: pd.DataFrame
-    """One row per T, in the column `steps`: the six terms, their sum `bound`, and the `measured` gap, which is the mean
-    over seeds, with the smallest (`least`) and the largest (`most`)."""
+    """A row per T = `steps`: six terms, their sum `bound`, and the `measured` gap.
+
+    The gap is the mean over seeds, with the smallest (`least`) and the largest (`most`).
+    """
 
     @property
     def looseness(self) -> float:
@@ -71,7 +73,9 @@ def measure(
     progress: Any = None,
     out: Path | None = None,
 ) -> Measured:
-    """Run GT-HSGD with a step size that Theorem 1 allows, and compare its gap with the bound, for all T up to `steps`.
+    """Run GT-HSGD with a step size that Theorem 1 allows, and compare its gap with the bound.
+
+    The comparison is for all T up to `steps`.
 
     The gap is the mean over nodes and t = 0..T of ||grad F(x_t^i)||^2, between records by the
     trapezoidal rule, and averaged over the runs. The weight beta is Theorem 1's.
@@ -140,7 +144,7 @@ def measure(
 
 
 def running_gap(table: pd.DataFrame) -> np.ndarray:
-    """The mean of the stationarity over t = 0..T, for T at every record of a trace; between records it is a line."""
+    """The mean stationarity over t = 0..T for T at every record; linear between records."""
     steps, values = table["step"].to_numpy(float), table["stationarity"].to_numpy(float)
     # A sum over t = 0..T is the trapezoids' area and half of either end.
     sums: np.ndarray = cumulative_trapezoid(values, steps, initial=0) + (values[0] + values) / 2

@@ -1,4 +1,4 @@
-"""Complexities: iterations and gradients for a given accuracy, of GT-HSGD by Corollary 1 and all methods by Table 1."""
+"""Iterations and gradients for a given accuracy: GT-HSGD by Corollary 1, all methods by Table 1."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Complexity(NamedTuple):
 
     @property
     def queries(self) -> int:
-        """ceil(H + H^(1/3) n^(-2/3)): the paper's oracle queries per node, one per iteration, and b_0 at the start."""
+        """ceil(H + H^(1/3) n^(-2/3)): the paper's oracle queries per node, b_0 included."""
         return math.ceil(self.total + math.cbrt(self.total / self.nodes**2))
 
 
@@ -60,7 +60,7 @@ def complexity(constants: Constants, nodes: int, lam: float, epsilon: float) -> 
 
 
 def gradients_for(nodes: int, steps: int) -> int:
-    """The gradients that a node computes in T = `steps` iterations with Corollary 1's parameters: b_0 + 2 (T - 1).
+    """The gradients of a node in T = `steps` iterations with Corollary 1's b_0: b_0 + 2 (T - 1).
 
     Iteration 0 takes b_0 = ceil(T^(1/3)/n^(2/3)). Every later iteration takes two, of one sample at
     two points, which the paper counts as one query of the oracle, so that it counts b_0 + T - 1
@@ -101,7 +101,7 @@ def steps_for(constants: Constants, nodes: int, lam: float, epsilon: float) -> f
 
 
 def independent_below(nodes: int, lam: float, constants: Constants | None = None) -> float:
-    """The epsilon below which the rate no longer depends on the topology: min{l^-4 (1-l)^3, l^-1 (1-l)^1.5} / n.
+    """The epsilon below which the topology does not matter: min{l^-4 (1-l)^3, l^-1 (1-l)^1.5} / n.
 
     Args:
         nodes: The number of nodes n.

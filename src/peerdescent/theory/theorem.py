@@ -26,7 +26,9 @@ from peerdescent.theory.assumptions import (
 
 
 def largest_step_size(smoothness: float, nodes: int, lam: float) -> float:
-    """The step sizes of Theorem 1 lie below this: min{(1-l^2)^2/(90 l^2), sqrt(n(1-l))/(26 l), 1/(4 sqrt 3)} / L.
+    """The bound on Theorem 1's step sizes.
+
+    min{(1-l^2)^2/(90 l^2), sqrt(n(1-l))/(26 l), 1/(4 sqrt 3)} / L.
 
     Args:
         smoothness: L.
@@ -83,7 +85,7 @@ def bound(
     *,
     beta: float | None = None,
 ) -> dict[str, float]:
-    """Theorem 1's bound on E||grad F(x~_T)||^2, term by term; or its proof's, for another weight beta.
+    """Theorem 1's bound on E||grad F(x~_T)||^2, term by term; its proof's for another beta.
 
     The theorem has beta = 48 L^2 alpha^2 / n. Its proof, up to the bound on Phi_T, holds for any
     larger beta below 1. There the last two terms have 64 l^4 (7 beta/(1-l^2) + 1) for 96 l^2, and
@@ -139,7 +141,9 @@ def bound(
 
 
 def steady_state(variance: float, nodes: int, lam: float, beta: float) -> float:
-    """Equation (3), the limit of Theorem 1's bound as T grows: 8 beta nu^2/n + 256 l^2 beta^2 nu^2/(1-l^2)^3.
+    """Equation (3), the limit of the bound as T grows.
+
+    8 beta nu^2/n + 256 l^2 beta^2 nu^2/(1-l^2)^3.
 
     Args:
         variance: nu^2, the mean over nodes.
@@ -168,7 +172,9 @@ class Parameters(NamedTuple):
 
 
 def parameters(smoothness: float, nodes: int, steps: int) -> Parameters:
-    """Corollary 1: alpha = n^(2/3)/(8 L T^(1/3)), beta = 3 n^(1/3)/(4 T^(2/3)), b_0 = ceil(T^(1/3)/n^(2/3)).
+    """Corollary 1's parameters.
+
+    alpha = n^(2/3)/(8 L T^(1/3)), beta = 3 n^(1/3)/(4 T^(2/3)), b_0 = ceil(T^(1/3)/n^(2/3)).
 
     b_0 is computed in integers, as the smallest b with b^3 n^2 >= T: if T^(1/3)/n^(2/3) is a whole
     number, a rounding error in the roots could add one to it.
@@ -194,7 +200,9 @@ def parameters(smoothness: float, nodes: int, steps: int) -> Parameters:
 
 
 def least_steps(nodes: int, lam: float) -> float:
-    """Corollary 1 holds for T above this: max{1424 l^6 n^2/(1-l^2)^6, 35 l^3 n^0.5/(1-l)^1.5}, and (3/4)^1.5 n^2.
+    """The T above which Corollary 1 holds.
+
+    max{1424 l^6 n^2/(1-l^2)^6, 35 l^3 n^0.5/(1-l)^1.5, (3/4)^1.5 n^2}.
 
     The last is not in the corollary, but follows from Theorem 1, whose step size must be below 1/(4
     sqrt(3) L). It is the only condition if lam is 0.
@@ -247,7 +255,7 @@ def corollary_at(constants: Constants, nodes: int, lam: float, steps: float) -> 
 def gt_hsgd_parameters(
     problem: Problem, network: Network, steps: int, *, smoothness: float | None = None
 ) -> Parameters:
-    """Corollary 1's alpha, beta and b_0 for this problem, this network and a run of `steps` iterations.
+    """Corollary 1's alpha, beta and b_0 for a problem, a network and `steps` iterations.
 
     If the corollary's condition on T = `steps` does not hold, a warning names the T that would be
     needed.
@@ -283,7 +291,7 @@ def gt_hsgd_parameters(
 
 
 def _warn_below(steps: int, nodes: int, lam: float, name: str, what: str) -> None:
-    """Warn, at the line that called the public function, if T = `steps` is too small for Corollary 1."""
+    """Warn, at the caller's line, if T = `steps` is too small for Corollary 1."""
     needed = least_steps(nodes, lam)
     if steps <= needed:
         warnings.warn(
