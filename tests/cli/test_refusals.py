@@ -105,6 +105,7 @@ BAD = {
     "compare dsgd dsgd": "dsgd is given twice",
     "run dsgd --seed 0-4": "several are for compare and tune: give one",
     "compare dsgd d2 --seed 4-0": "a range goes up",
+    "run dsgd --header": "pandas.read_csv",
     "compare dsgd d2 --seeds 5": "--seeds",
     "compare gt-hsgd d2 --topology directed-exponential": "d2 needs a symmetric weight matrix",
     "network": "TOPOLOGY",

@@ -130,6 +130,8 @@ def _elsewhere(name: str) -> str:
     """Where a user finds what is no option of a command, if that is known."""
     if name == "seeds":
         return "peerdescent compare and tune take several seeds, as in --seed 0-4"
+    if name in ("header", "no_header", "index"):
+        return "a .csv file is what pandas.read_csv makes of it; load other frames in Python"
     from peerdescent.methods.estimators import ESTIMATORS
     from peerdescent.methods.fusions import FUSIONS
 
